@@ -127,3 +127,14 @@ def test_users_come_as_flags() -> None:
 
 def test_ipv6_addresses_come_in_brackets() -> None:
     assert load(store=Path("/s"), listen="[::1]:5672", environment={}).host_and_port == ("::1", 5672)
+
+
+def test_memory_of_the_bulk_process_is_bounded_by_what_it_needs(tmp_path: Path) -> None:
+    def config_with(value: str) -> Config:
+        return load(store=tmp_path, environment={"LEGATO_BULK_MEMORY_BYTES_MAX": value} if value else {})
+
+    assert config_with("").bulk_memory_bytes_max >= 4 << 30
+    assert config_with("0").bulk_memory_bytes_max == 0
+    assert config_with(str(5 << 30)).bulk_memory_bytes_max == 5 << 30
+    with pytest.raises(ConfigError, match=r"bulk\.memory_bytes_max is 4294967296 or more"):
+        config_with("700000000")

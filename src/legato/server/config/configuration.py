@@ -171,6 +171,9 @@ class AuditSection(msgspec.Struct, forbid_unknown_fields=True):
     """Whether management and denials become facts, too, so that Spark can tell who did what."""
 
 
+BULK_MEMORY_BYTES_LEAST = 4 << 30
+
+
 class BulkSection(msgspec.Struct, forbid_unknown_fields=True):
     """`[bulk]`: the endpoint by which Spark reads and writes, Arrow Flight."""
 
@@ -178,8 +181,9 @@ class BulkSection(msgspec.Struct, forbid_unknown_fields=True):
     """`HOST:PORT`; without a host the broker's, if empty at any port that is free."""
     stage_bytes_max: Positive = 4 << 30
     """Of the rows that a task writes at once."""
-    memory_bytes_max: Annotated[int, msgspec.Meta(ge=0)] = 4 << 30
-    """Of its process, which ends, and is started anew, when it needs more; 0: any."""
+    memory_bytes_max: Annotated[int, msgspec.Meta(ge=0)] | None = None
+    """Of its process, which ends, and is started anew, when it needs more; half of the machine's if None, but at least
+    `BULK_MEMORY_BYTES_LEAST`, which Arrow's allocator takes a part of in advance; 0: any."""
 
 
 class HttpSection(msgspec.Struct, forbid_unknown_fields=True):
@@ -262,6 +266,13 @@ class Config(msgspec.Struct, forbid_unknown_fields=True):
         if not port.isdecimal() or not 0 <= int(port) < 65536:
             raise ConfigError(f"bulk.listen is {self.bulk.listen!r}: give HOST:PORT, such as localhost:5673.")
         return host.strip("[]") or self.host_and_port[0], int(port)
+
+    @property
+    def bulk_memory_bytes_max(self) -> int:
+        """See `BulkSection`."""
+        if self.bulk.memory_bytes_max is not None:
+            return self.bulk.memory_bytes_max
+        return max(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2, BULK_MEMORY_BYTES_LEAST)
 
     @property
     def http_address(self) -> tuple[str, int] | None:
@@ -370,6 +381,8 @@ def _check(config: Config) -> None:
         raise ConfigError(f"server.log_level is {config.server.log_level!r}: give one of {', '.join(levels)}.")
     check_intervals(config.ha.heartbeat_interval_s, config.ha.activation_interval_s)
     _ = config.host_and_port, config.http_address, config.bulk_address
+    if 0 < config.bulk_memory_bytes_max < BULK_MEMORY_BYTES_LEAST:
+        raise ConfigError(f"bulk.memory_bytes_max is {BULK_MEMORY_BYTES_LEAST} or more, or 0 for no bound.")
     for address in config.ha.addresses:
         split_address(address)
     Addresses(config.address)

@@ -145,7 +145,7 @@ class BulkProcess:
         host, port = config.bulk_address
         options = ["--host", host, "--port", str(port), "--store", str(config.store_directory)]
         options += ["--stage-bytes-max", str(config.bulk.stage_bytes_max)]
-        options += ["--memory-bytes-max", str(config.bulk.memory_bytes_max)]
+        options += ["--memory-bytes-max", str(config.bulk_memory_bytes_max)]
         if self.is_tls:
             options += ["--certificate", config.tls.certificate, "--key", config.tls.key]
             if config.tls.client_ca and config.tls.client_certificates == "required":
