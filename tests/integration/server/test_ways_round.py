@@ -280,3 +280,34 @@ def test_a_configuration_that_lost_its_roles_does_not_let_everybody_do_everythin
     running.wait_for_log("has no [[role]] any more")
     with pytest.raises(Refused, match="lacks a permission"):
         login("bob").sender("salaries.q")
+
+
+def test_a_backup_that_reads_a_configuration_without_roles_keeps_those_that_it_had(
+    running: Server, tmp_path: Path
+) -> None:
+    with server(running.store, "--config", str(tmp_path / "legato.toml")) as backup:
+        backup.wait_for_log("heartbeats of epoch")
+        (tmp_path / "legato.toml").write_text("")
+        backup.signal(signal.SIGHUP)
+        backup.wait_for_log("has no [[role]] any more")
+        running.kill()
+        backup.wait_for_role("active")
+        bob = AmqpPeer(backup.port, user="bob", password="x")
+        with pytest.raises(Refused, match="lacks a permission"):
+            bob.sender("salaries.q")
+        bob.drop()
+
+
+def test_what_was_taken_from_a_role_is_not_given_back_by_a_takeover(running: Server, tmp_path: Path) -> None:
+    """Only the primary was told to read its configuration again."""
+    with server(running.store, "--config", str(tmp_path / "legato.toml")) as backup:
+        backup.wait_for_log("heartbeats of epoch")
+        (tmp_path / "legato.toml").write_text(ROLES.replace('members = ["ann"]', "members = []"))
+        running.signal(signal.SIGHUP)
+        running.wait_for_log("were read again")
+        running.kill()
+        backup.wait_for_role("active")
+        ann = AmqpPeer(backup.port, user="ann", password="x")
+        with pytest.raises(Refused, match="lacks a permission"):
+            ann.sender("salaries.q")
+        ann.drop()

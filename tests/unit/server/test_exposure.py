@@ -8,7 +8,7 @@ import pytest
 
 from legato.errors import ConfigError
 from legato.server.config.configuration import Config, load
-from legato.server.identity.exposure import admits_anonymous, check_exposure
+from legato.server.identity.exposure import admits_anonymous, check_exposure, find_views
 from legato.server.identity.users import Users
 
 
@@ -84,3 +84,9 @@ def test_a_private_key_that_others_may_read_is_refused(tmp_path: Path) -> None:
     key.touch(mode=0o644)
     with pytest.raises(ConfigError, match=r"chmod 600 .*key\.pem"):
         of(tmp_path, f'[tls]\ncertificate = "c"\nkey = "{key}"\n')
+
+
+@pytest.mark.parametrize(("listen", "seen"), [("0.0.0.0:9464", True), (":9464", False), ("127.0.0.1:9464", False)])
+def test_the_log_says_who_may_look_at_figures_without_a_login(tmp_path: Path, listen: str, seen: bool) -> None:
+    config, _ = of(tmp_path, f'[http]\nlisten = "{listen}"\n' + ANN)
+    assert bool(find_views(config)) == seen

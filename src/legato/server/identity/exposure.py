@@ -79,3 +79,12 @@ def find_lockouts(config: Config, users: Users) -> list[str]:
     """What keeps everybody out, in sentences for the log: it may be meant, as between two users."""
     others = takes_certificates(config) or config.auth.jwt.issuer or config.auth.anonymous
     return [] if users or users.file is None or others else [f"nobody can log in: {users.file} has no users"]
+
+
+def find_views(config: Config) -> list[str]:
+    """What whoever reaches a port may look at without a login, in sentences for the log."""
+    if config.http_address is None or not _is_beyond_loopback(config.http_address[0]):
+        return []
+    return [
+        f"http.listen is {config.http.listen}: whoever reaches it sees names and figures of queues, without a login"
+    ]

@@ -102,7 +102,7 @@ class Runtime:
             else:
                 config = self._read_config()
                 users = self._users.renewed(config)
-                see_usable(config, users)
+                see_usable(config, users, self._config)
                 self._users = users
                 # They are the primary's, who tells a change and not what holds.
                 config.ha.heartbeat_interval_s = self._config.ha.heartbeat_interval_s
@@ -111,6 +111,23 @@ class Runtime:
                 log.info("= the configuration was read again")
         except ConfigError as error:
             log.error("! the configuration was not read again: %s", error)
+
+    def _renew_access(self) -> None:
+        """Who was removed while this was a backup is not let in by it, nor may do what was taken from its roles."""
+        try:
+            config = self._read_config()
+            users = self._users.renewed(config)
+            see_usable(config, users, self._config)
+        except ConfigError as error:
+            log.error("! the roles were not read again: %s", error)
+            try:
+                users = self._users.renewed(self._config)
+            except ConfigError as error_of_users:
+                log.error("! the users were not read again: %s", error_of_users)
+                return
+        else:
+            self._config.auth, self._config.role = config.auth, config.role
+        self._users = users
 
     def _turn(self, event: Event) -> None:
         """Take the role that `event` leads to, and let others know."""
@@ -166,11 +183,7 @@ class Runtime:
     async def _serve_one_epoch(self, takeover: Takeover, tls: ssl.SSLContext | None) -> None:
         """Be the primary until that is over; afterwards a backup, unless the process is to end."""
         self._turn(Event.WON)
-        try:
-            # Who was removed while this was a backup must not be let in by it.
-            self._users = self._users.renewed(self._config)
-        except ConfigError as error:
-            log.error("! the users were not read again: %s", error)
+        self._renew_access()
         if takeover.cause != STARTED:
             try:
                 tls = tls_context(self._config.tls)

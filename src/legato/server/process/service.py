@@ -20,7 +20,7 @@ from legato.core.broker import Broker
 from legato.core.consumers import Browser, Consumer
 from legato.core.facts import ActionAudited
 from legato.core.records import Meta
-from legato.errors import ConfigError, StoreError
+from legato.errors import StoreError
 from legato.ha.lease import Lease, Standing
 from legato.server.access.access import Access
 from legato.server.access.roles import read_roles
@@ -371,14 +371,8 @@ class Service:
         """
         config = self._read_config()
         users = self.authentication.users.renewed(config)
-        see_usable(config, users)
+        see_usable(config, users, self.config)
         permissions = read_roles(config.role)
-        if self.config.role and permissions is None:
-            # Its loss must not let everybody do everything.
-            raise ConfigError(
-                "The configuration has no [[role]] any more, and so whoever is let in could do everything: "
-                "put the roles back, or start the broker anew without them."
-            )
         self.addresses.replace(Addresses(config.address))
         self.config.auth = config.auth
         if self.config.tls.certificate and (tls := tls_context(config.tls)) is not None:

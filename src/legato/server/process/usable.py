@@ -4,17 +4,21 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from legato.errors import ConfigError
 from legato.server.access.roles import check_roles, read_roles
 from legato.server.config.configuration import Config
 from legato.server.identity.audit_trail import check_audit_file
 from legato.server.identity.certificates import check_rules, tls_context
-from legato.server.identity.exposure import check_exposure, find_lockouts
+from legato.server.identity.exposure import check_exposure, find_lockouts, find_views
 from legato.server.identity.tokens import Tokens
 from legato.server.identity.users import Users
 
 
-def see_usable(config: Config, users: Users) -> list[str]:
+def see_usable(config: Config, users: Users, former: Config | None = None) -> list[str]:
     """See that a broker can serve with these settings, and may.
+
+    Args:
+        former: what held until now.
 
     Returns:
         What the log is to say at each start.
@@ -22,6 +26,12 @@ def see_usable(config: Config, users: Users) -> list[str]:
     Raises:
         ConfigError: it cannot, or may not; the message says why.
     """
+    if former is not None and former.role and not config.role:
+        # An editor empties a file before it writes it: that must not let everybody do everything.
+        raise ConfigError(
+            "The configuration has no [[role]] any more, and so whoever is let in could do everything: "
+            "put the roles back, or start the broker anew without them."
+        )
     tls_context(config.tls)
     if config.audit.file:
         check_audit_file(Path(config.audit.file))
@@ -29,4 +39,5 @@ def see_usable(config: Config, users: Users) -> list[str]:
     if config.auth.jwt.issuer:
         Tokens(config.auth.jwt)
     exposed = [f"insecure, as was asked for: {opening}" for opening in check_exposure(config, users)]
+    exposed += find_views(config)
     return exposed + find_lockouts(config, users) + check_roles(read_roles(config.role), users)
