@@ -122,8 +122,8 @@ class Runtime:
             log.error("! the roles were not read again: %s", error)
             try:
                 users = self._users.renewed(self._config)
-            except ConfigError as error_of_users:
-                log.error("! the users were not read again: %s", error_of_users)
+            except ConfigError as error:
+                log.error("! the users were not read again: %s", error)
                 return
         else:
             self._config.auth, self._config.role = config.auth, config.role
