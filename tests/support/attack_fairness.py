@@ -28,6 +28,7 @@ from tests.support.fuzz import GoodClient
 from tests.support.measured_broker import MeasuredServer
 from tests.support.raw import (
     ATTACH,
+    CLOSE,
     DETACH,
     FLOW,
     SOURCE,
@@ -98,7 +99,16 @@ def selectors(name: str, port: int, share: int) -> None:
 
 
 def subscriptions(name: str, port: int, share: int) -> None:
-    """Attach durable subscriptions, fill them, and leave, over and over."""
+    """Attach durable subscriptions and leave, over and over."""
+    _subscribe(name, port, share, messages=0)
+
+
+def fan_out(name: str, port: int, share: int) -> None:
+    """Attach durable subscriptions, have messages copied to all of them, and leave."""
+    _subscribe(name, port, share, messages=MESSAGES_PER_SUBSCRIPTION)
+
+
+def _subscribe(name: str, port: int, share: int, messages: int) -> None:
     count = SUBSCRIPTIONS // share
     attaches = b"".join(
         frame(
@@ -113,11 +123,15 @@ def subscriptions(name: str, port: int, share: int) -> None:
     while True:
         peer = RawPeer(port)
         pump(peer, opening(name) + sessions + attaches)
-        publisher = RawPeer(port)
-        publisher.send(opening(f"{name} publishes"), sending(0, None, target=_topic("news")))
-        publisher.hear_until(b"\x00\x53\x13")
-        pump(publisher, b"".join(sent(0, number, message, settled=True) for number in range(MESSAGES_PER_SUBSCRIPTION)))
-        publisher.close()
+        if messages:
+            publisher = RawPeer(port)
+            publisher.send(opening(f"{name} publishes"), sending(0, None, target=_topic("news")))
+            publisher.hear_until(b"\x00\x53\x13")
+            pump(publisher, b"".join(sent(0, number, message, settled=True) for number in range(messages)))
+            publisher.close()
+        pump(peer, frame(CLOSE, []))
+        peer.socket.setblocking(True)
+        peer.hear_all()
         peer.close()
 
 
@@ -157,6 +171,7 @@ ATTACKS: dict[str, Callable[[str, int, int], None]] = {
     "churn": churn,
     "selectors": selectors,
     "subscriptions": subscriptions,
+    "fan-out": fan_out,
     "empty-frames": empty_frames,
     "flows": flows,
     "queues": queues,

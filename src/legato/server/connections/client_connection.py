@@ -135,7 +135,7 @@ class Peer(asyncio.Protocol):
         log.debug("+ %s connected", self.name)
 
     def _too_slow(self) -> None:
-        if self._waits_for_login:
+        if self._waits_for_login or self._busy:
             # It waits for us.
             self._begin_handshake()
         elif not self.opened:
