@@ -17,6 +17,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
+from random import Random
 
 import msgspec
 
@@ -140,12 +141,11 @@ def kdf_ms(count: int = 20) -> float:
 
 
 def in_a_process(crowd: Crowd) -> tuple[int, int]:
-    """Have a crowd come from a process that leaves this machine to others: crowds have machines of their own."""
+    """Have a crowd come from a process of its own."""
     context = multiprocessing.get_context("fork")
     ours, theirs = context.Pipe()
 
     def work() -> None:
-        os.nice(10)
         asyncio.run(crowd.run())
         theirs.send((crowd.let_in, crowd.attempts))
 
@@ -163,6 +163,7 @@ class Crowd:
         self._port = port
         self._size = size
         self._keys = keys
+        self._chance = Random()
         self.let_in = 0
         self.attempts = 0
 
@@ -178,15 +179,16 @@ class Crowd:
                 task.result().close()
 
     async def _one(self, number: int) -> asyncio.StreamWriter:
-        wait_s = 0.05
+        wait_s = 0.5
         while True:
             self.attempts += 1
             with contextlib.suppress(OSError, asyncio.IncompleteReadError, TimeoutError, EOFError):
                 writer = await self._try(number)
                 self.let_in += 1
                 return writer
-            await asyncio.sleep(wait_s * (1 + number % 7) / 4)
-            wait_s = min(2 * wait_s, 2.0)
+            # At random, as clients do: else all come again at once.
+            await asyncio.sleep(self._chance.uniform(0, wait_s))
+            wait_s = min(2 * wait_s, 16.0)
 
     async def _try(self, number: int) -> asyncio.StreamWriter:
         keys = self._keys[number % len(self._keys)]

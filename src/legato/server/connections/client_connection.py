@@ -409,7 +409,8 @@ class Peer(asyncio.Protocol):
         self._read_or_not()
 
     def _read_or_not(self) -> None:
-        if self._transport is not None and not self.ended:
+        # One that was closed while its peer waited for a turn takes no orders any more.
+        if self._transport is not None and not self._transport.is_closing() and not self.ended:
             waits_long = self._held_back or self._slowed is not None
             if self._held or self._busy or self._waits_for_login or waits_long:
                 self._transport.pause_reading()
@@ -423,7 +424,7 @@ class Peer(asyncio.Protocol):
         if self._transport is None:
             return
         data = self.amqp.data_to_send()
-        if data:
+        if data and not self._transport.is_closing():
             self._transport.write(data)
         if self.ended:
             self._transport.close()
