@@ -21,7 +21,7 @@ endef
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_NO_INPUT := 1
 
-.PHONY: help install demo test test-full check unit attacks bench-logins chaos drill-chaos bench browser contract audit-checks audit-dependencies faces fuzz attack-fairness message-states lock clean
+.PHONY: help install demo test test-full check unit attacks bench-logins chaos drill-chaos bench browser contract audit-checks audit-dependencies faces fuzz attack-fairness message-states lock wheels clean
 .DEFAULT_GOAL := help
 
 help: ## Show this list
@@ -96,6 +96,9 @@ contract: $(INSTALLED) ## Write docs/reference/contract.md: which test shows whi
 
 message-states: $(INSTALLED) ## Write docs/reference/message-states.md from the table in the core
 	@$(BIN)/python -m tools.message_states_page
+
+wheels: $(INSTALLED) ## Wheels of Legato and of its engine in dist/, tried in new environments; PROJECT_URL=https://... for links
+	@$(BIN)/python -m tools.make_wheels $(ARGS)
 
 faces: $(INSTALLED) ## Write the client's public classes from their steps
 	@$(BIN)/python -m tools.make_faces

@@ -2,4 +2,5 @@
 
 from setuptools import setup
 
-setup(cffi_modules=["tools/build_batch.py:builder"])
+# The module keeps to the stable interface of Python 3.11: one wheel holds for all that come after.
+setup(cffi_modules=["tools/build_batch.py:builder"], options={"bdist_wheel": {"py_limited_api": "cp311"}})

@@ -27,6 +27,8 @@ def explain(error: Exception) -> tuple[str, int] | None:
             return sentence, EXIT_USAGE if isinstance(error, ConfigError) else EXIT_FAILED
         case ModuleNotFoundError(name=str(name)) if extra := EXTRA_OF_MODULE.get(name.partition(".")[0]):
             return f"This needs the package {name}: pip install 'legato[{extra}]'.", EXIT_USAGE
+        case ImportError(name=None):  # Only ours have no name.
+            return str(error), EXIT_USAGE
         case OSError(strerror=str(reason)):
             where = f"{error.filename}: " if error.filename else ""
             return f"{where}{reason}.", EXIT_FAILED

