@@ -10,6 +10,7 @@ from legato.core.backpressure import Backpressure, refusal
 from legato.core.commit import Commit
 from legato.core.consumers import Consumer
 from legato.core.dead_letters import DeadLetters
+from legato.core.duplicate_records import DroppedDuplicate
 from legato.core.duplicates import Duplicates
 from legato.core.effects import Refuse
 from legato.core.facts import MessageDeadLettered, MessagePresented
@@ -21,7 +22,6 @@ from legato.core.publishing import Publisher
 from legato.core.queues import Queue
 from legato.core.receivers import Receivers
 from legato.core.records import TakenMessage
-from legato.core.repeats import Duplicate
 from legato.core.reservations import Reservations
 from legato.core.router import Router
 from legato.core.topics import Node
@@ -99,7 +99,7 @@ def sort_nothing_out(self: Transactions, transaction: Transaction) -> None:
     """What a transaction sends is stored, whatever ids it has."""
 
 
-def duplicates_untold(self: Duplicates, duplicate: Duplicate) -> Duplicate:
+def duplicates_untold(self: Duplicates, duplicate: DroppedDuplicate) -> DroppedDuplicate:
     """Senders are not told of duplicates."""
     duplicate.told = False
     return _pass_over(self, duplicate)
@@ -109,7 +109,7 @@ def resent_untold(self: Duplicates, node: Node, outgoing: Publication, producer:
     """A duplicate that is sent again after a failover is confirmed like a message that is stored."""
     _drop_resent(self, node, outgoing, producer)
     duplicate = self._kernel.gathering.changes[-1]
-    assert isinstance(duplicate, Duplicate)
+    assert isinstance(duplicate, DroppedDuplicate)
     duplicate.told = False
 
 

@@ -23,6 +23,7 @@ from legato.core.directory import Directory
 from legato.core.dispatch_modes import DispatchModes
 from legato.core.dispatcher import Dispatcher
 from legato.core.drop_oldest import DropOldest
+from legato.core.duplicate_records import DroppedDuplicate
 from legato.core.duplicates import Duplicates
 from legato.core.effects import Effect
 from legato.core.expiry import Expiry
@@ -35,7 +36,6 @@ from legato.core.publishing import Publisher
 from legato.core.receivers import Receivers
 from legato.core.records import Archive, Batch, Bodies, Meta
 from legato.core.redelivery import Redelivery
-from legato.core.repeats import Duplicate
 from legato.core.reservations import Reservations
 from legato.core.router import Router
 from legato.core.scheduled_deliveries import ScheduledDeliveries
@@ -241,7 +241,7 @@ class Broker:
         """What is lost; and what came meanwhile and needs none of that."""
         self.duplicates.lose_ids(commit)
         lost = commit.numbers()
-        if commit.chunks or any(isinstance(c, Duplicate) and c.is_lost(lost) for c in newer.changes):
+        if commit.chunks or any(isinstance(c, DroppedDuplicate) and c.is_lost(lost) for c in newer.changes):
             # What came meanwhile may need what is lost: it is undone too.
             self.duplicates.lose_ids(newer)
             lost |= newer.numbers()

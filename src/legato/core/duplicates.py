@@ -11,11 +11,11 @@
 from __future__ import annotations
 
 from legato.core.commit import Commit
+from legato.core.duplicate_records import DroppedDuplicate, IdKept, IdWindow, StoredOriginal
 from legato.core.facts import DuplicateDropped, DuplicateIdDropped, DuplicateIdKept
 from legato.core.kernel import Kernel
 from legato.core.outgoing import Outgoing
 from legato.core.producers import Producer
-from legato.core.repeats import Duplicate, First, IdKept, Window
 from legato.core.topics import Node
 
 
@@ -26,7 +26,7 @@ class Duplicates:
 
     def __init__(self, kernel: Kernel) -> None:
         self._kernel = kernel
-        self.windows: dict[int, Window] = {}
+        self.windows: dict[int, IdWindow] = {}
         """Of the addresses at which ids were used in this epoch, by number."""
 
     def counts_of(self, node: Node) -> tuple[int, int]:
@@ -44,7 +44,7 @@ class Duplicates:
             return outgoing.traits.duplicate_id
         return outgoing.message_id.encode() if settings.duplicate_detection == "message-id" else b""
 
-    def first_of(self, node: Node, duplicate_id: bytes) -> First | None:
+    def first_of(self, node: Node, duplicate_id: bytes) -> StoredOriginal | None:
         """The message that has the id, if the address remembers it; what is not in the store yet it always does."""
         window = self.window(node)
         first = window.pending.get(duplicate_id)
@@ -53,12 +53,12 @@ class Duplicates:
         kept = self._kernel.archive.duplicate(node.id, duplicate_id)
         if kept is None or kept.position <= window.last - node.settings.duplicate_window:
             return None
-        return First(kept.message_id, kept.producer, kept.number)
+        return StoredOriginal(kept.message_id, kept.producer, kept.number)
 
     def keep_id(self, node: Node, duplicate_id: bytes, outgoing: Outgoing) -> None:
         """From now on the message has the id."""
         window = self.window(node)
-        first = window.pending[duplicate_id] = First(outgoing.message_id, outgoing.producer, outgoing.number)
+        first = window.pending[duplicate_id] = StoredOriginal(outgoing.message_id, outgoing.producer, outgoing.number)
         commit = self._kernel.gathering
         commit.facts.append(
             DuplicateIdKept(
@@ -72,7 +72,7 @@ class Duplicates:
         )
         commit.changes.append(IdKept(window, duplicate_id, first))
 
-    def drop(self, node: Node, duplicate_id: bytes, outgoing: Outgoing, first: First) -> Duplicate:
+    def drop(self, node: Node, duplicate_id: bytes, outgoing: Outgoing, first: StoredOriginal) -> DroppedDuplicate:
         """A message whose id another one has is confirmed, once that one is durable, and not stored."""
         self.window(node).dropped += 1
         fact = DuplicateIdDropped(
@@ -84,7 +84,7 @@ class Duplicates:
             outgoing.number,
             outgoing.txn,
         )
-        return self._pass_over(Duplicate(None if outgoing.txn else outgoing.token, fact, first, told=True))
+        return self._pass_over(DroppedDuplicate(None if outgoing.txn else outgoing.token, fact, first, told=True))
 
     def drop_resent(self, node: Node, outgoing: Outgoing, producer: Producer) -> None:
         """A repeated number of a numbered producer: the same outcome as when it came first."""
@@ -93,17 +93,17 @@ class Duplicates:
         if first is not None and (first.producer, first.number) == (outgoing.producer, outgoing.number):
             first = None
         fact = DuplicateDropped(producer.id, outgoing.number)
-        self._pass_over(Duplicate(outgoing.token, fact, first, told=first is not None))
+        self._pass_over(DroppedDuplicate(outgoing.token, fact, first, told=first is not None))
 
-    def _pass_over(self, duplicate: Duplicate) -> Duplicate:
+    def _pass_over(self, duplicate: DroppedDuplicate) -> DroppedDuplicate:
         self._kernel.record(duplicate.fact)
         self._kernel.change(duplicate)
         return duplicate
 
-    def window(self, node: Node) -> Window:
+    def window(self, node: Node) -> IdWindow:
         window = self.windows.get(node.id)
         if window is None:
-            window = self.windows[node.id] = Window(self._kernel.archive.duplicates(node.id)[1])
+            window = self.windows[node.id] = IdWindow(self._kernel.archive.duplicates(node.id)[1])
         return window
 
     def lose_ids(self, commit: Commit) -> None:

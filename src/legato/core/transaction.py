@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from legato.core.consumers import Consumer
+from legato.core.duplicate_records import DroppedDuplicate, StoredOriginal
 from legato.core.message import Message
-from legato.core.repeats import Duplicate, First
 
 if TYPE_CHECKING:
     from legato.core.outgoing import Outgoing
@@ -69,9 +69,9 @@ class Transaction:
         """Whether it sends any of them to the dead letters."""
         self.unsettled: list[Any] = []
         """Tokens of sends whose outcome is known, and told, with that of the transaction."""
-        self.repeats: list[tuple[Node, Outgoing, bytes, First]] = []
+        self.repeats: list[tuple[Node, Outgoing, bytes, StoredOriginal]] = []
         """Sends that are duplicates, their ids, and the messages that have these."""
-        self.duplicates: list[Duplicate] = []
+        self.duplicates: list[DroppedDuplicate] = []
         """What became of those with its commit."""
         self.told: list[Any] = []
         """Of those, the tokens of the ones whose senders are to be told."""

@@ -10,6 +10,7 @@ import msgspec
 from legato import limits
 from legato.core.backpressure import refusal
 from legato.core.consumers import Consumer
+from legato.core.duplicate_records import StoredOriginal
 from legato.core.duplicates import Duplicates
 from legato.core.effects import Discharged, DischargeRefused, Effect, SettleSends
 from legato.core.facts import TransactionCommitted, TransactionRolledBack
@@ -19,7 +20,6 @@ from legato.core.message_states import REFUSE, enter
 from legato.core.outcome import Outcome, RefusedCommit
 from legato.core.outgoing import Outgoing
 from legato.core.refusals import FULL
-from legato.core.repeats import First
 from legato.core.router import Router
 from legato.core.settlement import Settlement
 from legato.core.topics import Node
@@ -149,7 +149,7 @@ class Transactions:
     def _sort_out(self, transaction: Transaction) -> None:
         """Part duplicates of other messages, or of one another, from what a transaction sends."""
         sends: list[tuple[Node, Outgoing]] = []
-        own: dict[tuple[int, bytes], First] = {}
+        own: dict[tuple[int, bytes], StoredOriginal] = {}
         for node, outgoing in transaction.sends:
             duplicate_id = b"" if node.deleted else self._duplicates.duplicate_id_of(node, outgoing)
             first = None
@@ -159,7 +159,7 @@ class Transactions:
                 transaction.repeats.append((node, outgoing, duplicate_id, first))
                 continue
             if duplicate_id:
-                own[node.id, duplicate_id] = First(outgoing.message_id, 0, 0)
+                own[node.id, duplicate_id] = StoredOriginal(outgoing.message_id, 0, 0)
             sends.append((node, outgoing))
         transaction.sends = sends
 

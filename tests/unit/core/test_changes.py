@@ -12,6 +12,7 @@ from legato import core
 from legato.core.changes import Gone, Marked, Moved, Placed, Published, Released, RunGone
 from legato.core.deletion import Deleted
 from legato.core.directory import Directory
+from legato.core.duplicate_records import DroppedDuplicate, IdKept, IdWindow, StoredOriginal
 from legato.core.duplicates import Duplicates
 from legato.core.effects import Discharged, DischargeRefused, Refuse, SettleSends, StagePublished, StageRefused
 from legato.core.facts import (
@@ -33,7 +34,6 @@ from legato.core.producers import Producer
 from legato.core.queues import Queue
 from legato.core.records import ProducerRecord, QueueRecord, Run
 from legato.core.refusals import FULL
-from legato.core.repeats import Duplicate, First, IdKept, Window
 from legato.core.schedule import Schedule
 from legato.core.staged_batches import Stage
 from legato.core.topics import Topic
@@ -51,7 +51,7 @@ TESTED = {
     Gone,
     RunGone,
     Marked,
-    Duplicate,
+    DroppedDuplicate,
     IdKept,
     Detached,
     Forgotten,
@@ -255,7 +255,11 @@ def test_a_refused_dispatch_mark_is_tried_again_and_did_not_rise() -> None:
 def test_the_sender_of_a_duplicate_hears_once_the_first_is_durable() -> None:
     fact = DuplicateDropped(4, 17)
     outcome = Outcome([], ())
-    for duplicate in (Duplicate("same", fact), Duplicate("told", fact, told=True), Duplicate(None, fact)):
+    for duplicate in (
+        DroppedDuplicate("same", fact),
+        DroppedDuplicate("told", fact, told=True),
+        DroppedDuplicate(None, fact),
+    ):
         duplicate.durable(outcome)
     assert (outcome.passed_over, outcome.repeated) == (["same"], ["told"])
 
@@ -263,15 +267,15 @@ def test_the_sender_of_a_duplicate_hears_once_the_first_is_durable() -> None:
 def test_a_duplicate_of_what_is_lost_is_refused_with_it() -> None:
     by_number, by_id = DuplicateDropped(4, 17), DuplicateIdDropped(1, b"id", "m", "first")
     refusal = Refusal([by_number, by_id], lost={(4, 17)})
-    Duplicate("number", by_number).refused(refusal.commit)
-    Duplicate("id", by_id, First("first", 0, 0, lost=True), told=True).refused(refusal.commit)
+    DroppedDuplicate("number", by_number).refused(refusal.commit)
+    DroppedDuplicate("id", by_id, StoredOriginal("first", 0, 0, lost=True), told=True).refused(refusal.commit)
     assert refusal.effects == [Refuse("number", FULL, "no room"), Refuse("id", FULL, "no room")]
     assert (refusal.commit.facts(), refusal.next.changes) == ([NumberRefused(4, 17)], [])
 
 
 def test_a_duplicate_of_what_is_durable_is_tried_again() -> None:
     fact = DuplicateDropped(4, 17)
-    change, refusal = Duplicate("token", fact), Refusal([fact], lost={(4, 18), (5, 17)})
+    change, refusal = DroppedDuplicate("token", fact), Refusal([fact], lost={(4, 18), (5, 17)})
     change.refused(refusal.commit)
     assert (refusal.commit.facts(), refusal.next.changes, refusal.effects) == ([fact], [change], [])
 
@@ -279,12 +283,12 @@ def test_a_duplicate_of_what_is_durable_is_tried_again() -> None:
 def test_a_duplicate_of_a_transaction_that_is_rolled_back_is_none() -> None:
     fact = DuplicateIdDropped(1, b"id", "m", "first", txn=b"txn")
     refusal = Refusal([fact], rolled_back={b"txn": change_of()})
-    Duplicate(None, fact, First("first", 0, 0), told=True).refused(refusal.commit)
+    DroppedDuplicate(None, fact, StoredOriginal("first", 0, 0), told=True).refused(refusal.commit)
     assert (refusal.commit.facts(), refusal.next.changes, refusal.effects) == ([], [], [])
 
 
 def test_an_id_is_in_the_store_once_it_is_durable() -> None:
-    window, first = Window(6), First("m", 0, 0)
+    window, first = IdWindow(6), StoredOriginal("m", 0, 0)
     window.pending[b"id"] = first
     IdKept(window, b"id", first).durable(Outcome([], ()))
     assert (window.last, window.pending) == (7, {})
@@ -292,7 +296,7 @@ def test_an_id_is_in_the_store_once_it_is_durable() -> None:
 
 def test_a_refused_id_is_lost_with_its_message() -> None:
     s = Scenario()
-    window, first = Window(6), First("m", 0, 0)
+    window, first = IdWindow(6), StoredOriginal("m", 0, 0)
     window.pending[b"id"] = first
     change, refusal = IdKept(window, b"id", first), Refusal()
     refusal.next.changes.append(change)
@@ -336,7 +340,7 @@ def test_a_producer_is_forgotten_unless_its_name_is_another_ones() -> None:
 def addresses() -> tuple[Directory, Duplicates]:
     broker = Scenario().broker
     queue = broker.directory.queue("q")
-    broker.duplicates.windows[queue.id] = Window(0)
+    broker.duplicates.windows[queue.id] = IdWindow(0)
     return broker.directory, broker.duplicates
 
 
@@ -450,7 +454,7 @@ def test_a_transaction_needs_room_if_it_publishes_buries_or_repeats_what_is_lost
     for each in (sends, rolls_back):
         each.transaction.sends.append(cast(Any, "a send"))
     buries.transaction.buries = True
-    repeats.transaction.duplicates.append(Duplicate(None, DuplicateDropped(4, 17)))
+    repeats.transaction.duplicates.append(DroppedDuplicate(None, DuplicateDropped(4, 17)))
     every = (plain, sends, buries, repeats, rolls_back)
     assert [each.needs_room(lost) for each in every] == [False, True, True, True, False]
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from legato.core.outcome import Outcome, RefusedCommit
 
 
-class First(msgspec.Struct, eq=False, gc=False):
+class StoredOriginal(msgspec.Struct, eq=False, gc=False):
     """The original: the message that is stored under a duplicate id.
 
     `lost` says that it was not stored after all: there was no room for its commit.
@@ -24,7 +24,7 @@ class First(msgspec.Struct, eq=False, gc=False):
     lost: bool = False
 
 
-class Window:
+class IdWindow:
     """The duplicate ids of one address that are not in the store yet; those in it are read when one is asked for.
 
     `last` is the position of the last one in the store.
@@ -34,12 +34,12 @@ class Window:
 
     def __init__(self, last: int) -> None:
         self.last = last
-        self.pending: dict[bytes, First] = {}
+        self.pending: dict[bytes, StoredOriginal] = {}
         self.dropped = 0
         """Duplicates since the broker began."""
 
 
-class Duplicate(msgspec.Struct, gc=False):
+class DroppedDuplicate(msgspec.Struct, gc=False):
     """A message that is not stored because another one is, or is about to be.
 
     `first` is that other one, None if both are the same send of a numbered producer; `told` says that the sender is to
@@ -48,7 +48,7 @@ class Duplicate(msgspec.Struct, gc=False):
 
     token: Any
     fact: DuplicateDropped | DuplicateIdDropped
-    first: First | None = None
+    first: StoredOriginal | None = None
     told: bool = False
 
     def is_lost(self, numbers: set[tuple[int, int]]) -> bool:
@@ -79,9 +79,9 @@ class Duplicate(msgspec.Struct, gc=False):
 class IdKept(msgspec.Struct, gc=False):
     """A message has a duplicate id from now on."""
 
-    window: Window
+    window: IdWindow
     duplicate_id: bytes
-    first: First
+    first: StoredOriginal
 
     def durable(self, outcome: Outcome) -> None:
         """The id is in the store."""
