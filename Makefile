@@ -47,7 +47,7 @@ demo: $(INSTALLED) ## Flights through a broker that is killed twice; options in 
 test: $(INSTALLED) ## Everything before a push, in less than eight minutes
 	@$(PYTEST_BESIDE_CHECK)
 
-test-full: $(INSTALLED) ## The same, each property test with all of its examples
+test-full: $(INSTALLED) ## The same, slow tests too, and each property test with all of its examples
 	@$(call PYTEST_BESIDE_CHECK,--hypothesis-profile=full)
 
 check: $(INSTALLED) ## Lint, format, types, import contracts

@@ -1,5 +1,6 @@
 """What holds for all tests: none of Hypothesis' examples is judged by how long it took on a busy machine, Spark is
-started once, and what takes long comes first, so that all workers end at the same time."""
+started once, and what takes long comes first, so that all workers end at the same time. Tests with the marker `slow`
+run in `make test-full` only, or when they are named."""
 
 from typing import Any
 
@@ -43,8 +44,12 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> OneSpark:
     return OneSpark(config, log)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Put the longest first; the first test with Spark may have to wait long for Spark on a busy machine."""
+    if settings.get_current_profile_name() == QUICK and config.args == config.getini("testpaths"):
+        slow = [item for item in items if item.get_closest_marker("slow")]
+        config.hook.pytest_deselected(items=slow)
+        items[:] = [item for item in items if item not in set(slow)]
     items.sort(key=lambda item: next(n for n, where in enumerate(_LONGEST_FIRST) if item.nodeid.startswith(where)))
     for item in items:
         if item.nodeid.startswith(_SPARK) and item.get_closest_marker("timeout") is None:

@@ -14,6 +14,7 @@ from tests.support.forked_process import quick_starts
 from tests.support.services import under_kills
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["celery", "faststream"])
 def test_every_order_is_billed_although_the_broker_is_killed_twice(name: str, tmp_path: Path) -> None:
     with quick_starts(), broker_pair(tmp_path) as pair:

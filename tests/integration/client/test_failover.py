@@ -335,7 +335,6 @@ def move(session: Session, source: str, target: str, count: int, stop: threading
     return moved, rolled_back
 
 
-@pytest.mark.slow
 def test_commits_cut_off_at_random_instants_have_one_true_outcome(pair: BrokerPair, connect: Connect) -> None:
     """Promise 2; CONTRACT E14: not one message lost or doubled, whatever the kill hits."""
     count, kills = 1_500, 5

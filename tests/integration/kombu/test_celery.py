@@ -119,6 +119,7 @@ def test_the_command_line_purges(running: LocalBroker, working: object) -> None:
     assert running.waiting("idle") == 0
 
 
+@pytest.mark.slow
 def test_a_broadcast_task_runs_in_every_worker(running: LocalBroker, working: object, tmp_path: Path) -> None:
     notes = tmp_path / "notes"
     with worker(running.url, tmp_path / "other.log", "-n", "other@%h", "--pool", "threads"):
@@ -126,6 +127,7 @@ def test_a_broadcast_task_runs_in_every_worker(running: LocalBroker, working: ob
         until(lambda: notes.exists() and notes.read_text() == "here\nhere\n")
 
 
+@pytest.mark.slow
 def test_the_tasks_of_a_killed_worker_go_to_another(tmp_path: Path) -> None:
     """Once the broker has waited for its return (`reconnect_timeout_s`); there is no visibility time-out."""
     gate, notes = tmp_path / "gate", tmp_path / "notes"

@@ -180,6 +180,7 @@ def test_keys_may_change_while_somebody_is_connected(running: Server, provider: 
     assert peer.send(peer.sender("q"), text(b"x")) == ACCEPTED
 
 
+@pytest.mark.slow
 def test_tokens_with_keys_that_nobody_knows_do_not_have_the_provider_asked_each_time(
     running: Server, provider: Provider
 ) -> None:
