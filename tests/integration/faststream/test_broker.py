@@ -373,6 +373,7 @@ def test_a_service_that_stops_finishes_what_it_has_and_leaves_the_rest(running: 
     assert [message.delivery_count for message in running.messages("stopping")] == [1, 1]
 
 
+@pytest.mark.slow
 def test_a_message_in_its_pause_comes_at_once_when_the_service_stops(running: LocalBroker) -> None:
     async def story() -> None:
         service, heard = LegatoBroker(running.url), Heard()
