@@ -65,9 +65,13 @@ class Host(shell.Shell, Protocol):
 
 
 class Peer(asyncio.Protocol):
-    """A connection from accept to its end. Everything it does to the broker goes through the service."""
+    """A connection from accept to its end. Everything it does to the broker goes through the service.
 
-    def __init__(self, service: Host) -> None:
+    Args:
+        holdings: what it has, if it was counted as it was accepted.
+    """
+
+    def __init__(self, service: Host, holdings: Holdings | None = None) -> None:
         self._service = service
         self.container = ""
         self.name = "?"
@@ -89,7 +93,8 @@ class Peer(asyncio.Protocol):
         """When its heartbeats and its silence are to be looked at."""
         self._transport: asyncio.Transport | None = None
         self.origin = Origin()
-        self.holdings = Holdings()
+        self._counted = holdings is not None
+        self.holdings = holdings or Holdings()
         self._users: Users | None = None
         """Those of whom it is to be one."""
         self._sasl: SaslServer | None = None
@@ -123,7 +128,8 @@ class Peer(asyncio.Protocol):
         self.name = f"{peername[0]}:{peername[1]}" if peername else "local"
         self.origin = Origin.of(transport)
         try:
-            self.holdings = self._service.accounts.arrive(self.origin.address)
+            if not self._counted:
+                self.holdings = self._service.accounts.arrive(self.origin.address)
         except LimitExceeded:
             self.ended = True
             transport.abort()

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
-import socket
 import ssl
 import time
 from collections.abc import Callable
@@ -21,6 +19,7 @@ from legato.ha.members import list_members
 from legato.ha.roles import Role
 from legato.server.config.configuration import Config
 from legato.server.connections.client_connection import Peer
+from legato.server.connections.tls_listener import BACKLOG, TlsListener
 from legato.server.identity.users import Users
 from legato.server.management.takeover_report import Takeover
 from legato.server.process import standby
@@ -75,8 +74,7 @@ class PrimaryEpoch:
         self._read_config = read_config
         self._watchdog = watchdog or Watchdog(0)
         self._users = users
-        self._listeners: list[asyncio.Server] = []
-        self._listening_again: asyncio.Task[None] | None = None
+        self._listener: asyncio.Server | TlsListener | None = None
         self._failure: StoreError | None = None
         self._over: asyncio.Future[EpochEnding] = asyncio.get_running_loop().create_future()
 
@@ -116,7 +114,7 @@ class PrimaryEpoch:
                 config, store, meta, self._clock, lease, self, self._read_config, expected, self._users
             )
             self._lock.describe(meta.epoch, config.server.listen, service.handshake.backup_token)
-            self._listeners = [await self._listen(service, tls)]
+            self._listener = await self._listen(service, tls)
             takeover.takeover_ms = round((time.monotonic() - won) * 1000, 1)
             service.takeover = takeover
             service.broker.begin_serving(self._clock.now_us(), takeover.cause, round(takeover.detection_ms * 1000))
@@ -128,9 +126,7 @@ class PrimaryEpoch:
                 ending = await self._over
             finally:
                 self._watchdog.stop()
-                if self._listening_again is not None:
-                    self._listening_again.cancel()
-                self._close_listeners()
+                self._close_listener()
             leaves()
             await self._end(service, store, ledger, ending)
             if self._failure is not None:
@@ -160,55 +156,32 @@ class PrimaryEpoch:
         self._lock.release(ending)
         return ending
 
-    async def _listen(self, service: Service, tls: ssl.SSLContext | None) -> asyncio.Server:
+    async def _listen(self, service: Service, tls: ssl.SSLContext | None) -> asyncio.Server | TlsListener:
         host, port = self._config.host_and_port
         loop = asyncio.get_running_loop()
         try:
-            return await loop.create_server(
-                partial(Peer, service),
-                host,
-                port,
-                ssl=tls,
-                ssl_handshake_timeout=self._tls_timeout_s(tls),
-                backlog=1024,
+            server = await loop.create_server(
+                partial(Peer, service), host, port, backlog=BACKLOG, start_serving=tls is None
             )
+            if tls is None:
+                return server
+            try:
+                return TlsListener(service, server.sockets, tls, lambda: self._config.server.handshake_timeout_s)
+            finally:
+                server.close()
         except OSError as error:
             service.abort()
             raise ConfigError(f"Cannot listen on {self._config.server.listen}: {error.strerror or error}.") from None
 
-    def _tls_timeout_s(self, tls: ssl.SSLContext | None) -> float | None:
-        return None if tls is None else self._config.server.handshake_timeout_s
-
     def use_tls(self, context: ssl.SSLContext) -> None:
         """Connections that come from now on speak TLS with these settings; those that there are go on as they are."""
-        if self._listening_again is not None:
-            self._listening_again.cancel()
-        self._listening_again = asyncio.get_running_loop().create_task(self._listen_again(context))
+        if isinstance(self._listener, TlsListener):
+            self._listener.context = context
+            log.info("= the listener has its certificates anew")
 
-    async def _listen_again(self, context: ssl.SSLContext) -> None:
-        """Take over the sockets that listen: whoever connects meanwhile waits in them."""
-        assert self.service is not None
-        loop = asyncio.get_running_loop()
-        listeners = []
-        for listener in self._listeners:
-            for listening in listener.sockets:
-                taken = socket.socket(fileno=os.dup(listening.fileno()))
-                taken.setblocking(False)
-                server = await loop.create_server(
-                    partial(Peer, self.service),
-                    sock=taken,
-                    ssl=context,
-                    ssl_handshake_timeout=self._tls_timeout_s(context),
-                    backlog=1024,
-                )
-                listeners.append(server)
-        self._close_listeners()
-        self._listeners = listeners
-        log.info("= the listener has its certificates anew")
-
-    def _close_listeners(self) -> None:
-        for listener in self._listeners:
-            listener.close()
+    def _close_listener(self) -> None:
+        if self._listener is not None:
+            self._listener.close()
 
     def _start_ledger(self, service: Service) -> LedgerProcess | None:
         config = self._config

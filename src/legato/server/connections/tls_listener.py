@@ -1,0 +1,116 @@
+"""Listener that speaks TLS: a connection counts from its accept on, before anything is read from it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+import ssl
+from collections.abc import Callable, Iterable
+
+from legato.quoting import sentence
+from legato.server.connections.client_connection import Host, Peer
+from legato.server.limits.accounts import Holdings, LimitExceeded
+
+log = logging.getLogger("legato.peer")
+
+BACKLOG = 1024
+ACCEPTED_AT_ONCE = 100
+"""More than that wait for the loop's next turn."""
+ACCEPT_AGAIN_S = 1.0
+"""Pause after an accept that failed for want of file descriptors or memory."""
+
+
+class TlsListener:
+    """Accepts connections and has them speak TLS.
+
+    The event loop's own servers tell nobody of a connection before its TLS handshake is done: who connects and says
+    nothing would take descriptors and memory that no limit counts (SECURITY 21).
+
+    Args:
+        host: whose connections they become.
+        sockets: bound ones; they are duplicated.
+        context: the settings of TLS; may be replaced, for connections that come from then on.
+        handshake_timeout_s: how long the handshake of TLS may take.
+
+    Raises:
+        OSError: nobody can listen there.
+    """
+
+    def __init__(
+        self,
+        host: Host,
+        sockets: Iterable[socket.socket],
+        context: ssl.SSLContext,
+        handshake_timeout_s: Callable[[], float],
+    ) -> None:
+        self.context = context
+        self._host = host
+        self._handshake_timeout_s = handshake_timeout_s
+        self._loop = asyncio.get_running_loop()
+        self._handshakes: set[asyncio.Task[None]] = set()
+        self._pauses: set[asyncio.TimerHandle] = set()
+        self._sockets: list[socket.socket] = []
+        for bound in sockets:
+            listening = socket.socket(fileno=os.dup(bound.fileno()))
+            self._sockets.append(listening)
+            listening.setblocking(False)
+            listening.listen(BACKLOG)
+            self._loop.add_reader(listening, self._accept, listening)
+
+    def close(self) -> None:
+        """Accept nobody any more; handshakes under way end."""
+        for pause in self._pauses:
+            pause.cancel()
+        for listening in self._sockets:
+            self._loop.remove_reader(listening)
+            listening.close()
+        self._sockets.clear()
+        for handshake in self._handshakes:
+            handshake.cancel()
+
+    def _accept(self, listening: socket.socket) -> None:
+        for _ in range(ACCEPTED_AT_ONCE):
+            try:
+                accepted, address = listening.accept()
+            except (BlockingIOError, InterruptedError):
+                return
+            except ConnectionError:
+                # It was gone before it was accepted.
+                continue
+            except OSError as error:
+                log.error("! no connection can be accepted for %g s: %s", ACCEPT_AGAIN_S, error.strerror or error)
+                self._pause(listening)
+                return
+            accepted.setblocking(False)
+            try:
+                holdings = self._host.accounts.arrive(str(address[0]))
+            except LimitExceeded:
+                accepted.close()
+                continue
+            handshake = self._loop.create_task(self._shake_hands(accepted, holdings))
+            self._handshakes.add(handshake)
+            handshake.add_done_callback(self._handshakes.discard)
+
+    def _pause(self, listening: socket.socket) -> None:
+        self._loop.remove_reader(listening)
+
+        def go_on() -> None:
+            self._pauses.discard(pause)
+            self._loop.add_reader(listening, self._accept, listening)
+
+        pause = self._loop.call_later(ACCEPT_AGAIN_S, go_on)
+        self._pauses.add(pause)
+
+    async def _shake_hands(self, accepted: socket.socket, holdings: Holdings) -> None:
+        peer = Peer(self._host, holdings)
+        try:
+            await self._loop.connect_accepted_socket(
+                lambda: peer, accepted, ssl=self.context, ssl_handshake_timeout=self._handshake_timeout_s()
+            )
+        except Exception as error:
+            log.debug("- a peer spoke no TLS: %s", sentence(error))
+        finally:
+            if peer not in self._host.peers:
+                holdings.end()
