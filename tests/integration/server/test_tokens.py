@@ -7,15 +7,16 @@ import contextlib
 import json
 import signal
 import socket
+import ssl
 import threading
 import time
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import jwt
 import pytest
+import trustme
 from cryptography.hazmat.primitives.asymmetric import rsa
 
 from legato.amqp.engine.events import Closed
@@ -227,32 +228,109 @@ def test_a_claim_that_is_no_name_names_nobody(provider: Provider, said: object) 
         Tokens(section).check(provider.token(preferred_username=said))
 
 
-def test_keys_that_come_too_slowly_are_given_up(provider: Provider, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A byte now and then would hold up every login with a token."""
+class Dripping:
+    """A server that begins to answer, and then goes on and on with a byte now and then.
+
+    Args:
+        before: what it sends at once.
+        drip: what it repeats.
+        every_s: how often; 0: as fast as it is read.
+    """
+
+    def __init__(self, before: bytes, drip: bytes, every_s: float, context: ssl.SSLContext | None = None) -> None:
+        self._before, self._drip, self._every_s = before, drip, every_s
+        self._context = context
+        self._listening = socket.create_server(("127.0.0.1", 0))
+        self.port = self._listening.getsockname()[1]
+        self.sent = 0
+        self.left = threading.Event()
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def _serve(self) -> None:
+        peer, _ = self._listening.accept()
+        with peer, contextlib.suppress(OSError):
+            if self._context is not None:
+                peer = self._context.wrap_socket(peer, server_side=True)
+            peer.sendall(self._before)
+            while True:
+                peer.sendall(self._drip)
+                self.sent += len(self._drip)
+                if self.left.wait(self._every_s):
+                    break
+        self.left.set()
+
+    def close(self) -> None:
+        self.left.set()
+        self._listening.close()
+
+
+OK = b"HTTP/1.1 200 OK\r\n"
+DRIPS = {
+    "status line": (b"HTTP/1.1 200 ", b"O"),
+    "a header": (OK + b"x: ", b"y"),
+    "headers": (OK, b"x: y\r\n"),
+    "interim answers": (b"", b"HTTP/1.1 100 Continue\r\n\r\n"),
+    "document": (OK + b"\r\n", b" "),
+    "chunks": (OK + b"Transfer-Encoding: chunked\r\n\r\n", b"1\r\n \r\n"),
+    "the end of chunks": (OK + b"Transfer-Encoding: chunked\r\n\r\n0\r\n", b"x: y\r\n"),
+}
+
+
+@pytest.mark.parametrize("part", DRIPS)
+def test_keys_that_come_too_slowly_are_given_up(part: str, provider: Provider, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A byte now and then, of the headers or of the document, would hold up every login with a token."""
     monkeypatch.setattr(tokens, "FETCH_TIMEOUT_S", 0.2)
-    sent = 0
-
-    class Slow(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            nonlocal sent
-            self.send_response(200)
-            self.end_headers()
-            with contextlib.suppress(OSError):
-                while sent < 1000:
-                    self.wfile.write(b" ")
-                    sent += 1
-                    time.sleep(0.05)
-
-        def log_message(self, format: str, *args: Any) -> None:
-            """Nobody reads it."""
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Slow) as slow:
-        threading.Thread(target=slow.serve_forever, daemon=True).start()
-        section = JwtSection(provider.issuer, AUDIENCE, jwks=f"http://127.0.0.1:{slow.server_address[1]}/")
+    with contextlib.closing(Dripping(*DRIPS[part], every_s=0.02)) as slow:
+        section = JwtSection(provider.issuer, AUDIENCE, jwks=f"http://127.0.0.1:{slow.port}/")
         with pytest.raises(TokensUnavailable):
             Tokens(section).check(provider.token())
-        slow.shutdown()
-    assert 0 < sent < 1000
+        assert slow.left.wait(20), "the connection is still there"
+    assert slow.sent > 0
+
+
+@pytest.mark.parametrize("part", DRIPS)
+def test_keys_that_come_without_end_are_given_up(
+    part: str, provider: Provider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tokens, "FETCH_TIMEOUT_S", 60.0)
+    monkeypatch.setattr(tokens, "FETCH_BYTES_MAX", 100_000)
+    before, drip = DRIPS[part]
+    with contextlib.closing(Dripping(before, drip * 1000, every_s=0)) as fast:
+        section = JwtSection(provider.issuer, AUDIENCE, jwks=f"http://127.0.0.1:{fast.port}/")
+        with pytest.raises(TokensUnavailable):
+            Tokens(section).check(provider.token())
+        assert fast.left.wait(20), "the connection is still there"
+
+
+def test_keys_over_tls_have_the_same_bounds(
+    provider: Provider, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(tokens, "FETCH_TIMEOUT_S", 1.0)
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("localhost").configure_cert(context)
+    with contextlib.closing(Dripping(*DRIPS["headers"], every_s=0.02, context=context)) as slow:
+        section = JwtSection(
+            provider.issuer, AUDIENCE, jwks=f"https://localhost:{slow.port}/", tls_ca=str(tmp_path / "ca.pem")
+        )
+        with pytest.raises(TokensUnavailable):
+            Tokens(section).check(provider.token())
+        assert slow.left.wait(20), "the connection is still there"
+        assert slow.sent > 0
+    # And one that says nothing in the handshake.
+    with contextlib.closing(Dripping(b"", b"\x16", every_s=0.02)) as slow:
+        section.jwks = f"https://localhost:{slow.port}/"
+        with pytest.raises(TokensUnavailable):
+            Tokens(section).check(provider.token())
+        assert slow.left.wait(20), "the connection is still there"
+
+
+@pytest.mark.parametrize("document", ["[]", "7", '{"keys": 7}', '{"keys": [7]}', "[" * 100_000, '"' + "x" * 100])
+def test_keys_that_are_none_are_no_wrong_password(document: str, provider: Provider, tmp_path: Path) -> None:
+    (tmp_path / "keys").write_text(document)
+    with pytest.raises(TokensUnavailable):
+        Tokens(JwtSection(provider.issuer, AUDIENCE, jwks=str(tmp_path / "keys"))).check(provider.token())
 
 
 def test_an_issuer_names_no_file_of_the_brokers_machine(provider: Provider, tmp_path: Path) -> None:

@@ -80,7 +80,7 @@ class TlsListener:
                 # It was gone before it was accepted.
                 continue
             except OSError as error:
-                log.error("! no connection can be accepted for %g s: %s", ACCEPT_AGAIN_S, error.strerror or error)
+                log.error("! no connection can be accepted for %g s: %s", ACCEPT_AGAIN_S, sentence(error))
                 self._pause(listening)
                 return
             accepted.setblocking(False)

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
-import ssl
 import threading
 import time
-import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,6 +16,7 @@ import msgspec
 from legato.errors import ConfigError
 from legato.quoting import quoted, sentence
 from legato.server.config.configuration import JwtSection
+from legato.server.identity.fetching import Budget, fetch
 from legato.server.identity.origin import is_loopback
 from legato.server.identity.users_file import check_foreign_name
 
@@ -29,8 +28,9 @@ KEYS_KEPT_S = 300.0
 """Then they are fetched again, so that one that was withdrawn is forgotten."""
 FETCH_AGAIN_S = 5.0
 """A token with a key that nobody knows has keys fetched at most so often."""
-FETCH_TIMEOUT_S = 5.0
-_DOCUMENT_BYTES_MAX = 1 << 20
+FETCH_TIMEOUT_S = 10.0
+"""For all of a fetch: connections, headers and documents. Other logins with tokens wait for it."""
+FETCH_BYTES_MAX = 2 << 20
 _BEGIN = "eyJ"
 """Of every JSON web token: the beginning of an object in base 64."""
 
@@ -124,7 +124,8 @@ class Tokens:
                 try:
                     self._keys = self._fetch()
                     self._fetched_s = now_s
-                except (OSError, ValueError, self._jwt.PyJWTError) as error:
+                except Exception as error:
+                    # Whatever comes from there: a document may be anything.
                     log.warning("! the keys of %s cannot be fetched: %s", quoted(self._section.issuer), sentence(error))
             found = self._find(key_id)
             if found is not None:
@@ -139,17 +140,19 @@ class Tokens:
         return self._keys.get(key_id)
 
     def _fetch(self) -> dict[str | None, Any]:
-        section = self._section
+        section, budget = self._section, Budget(FETCH_TIMEOUT_S, FETCH_BYTES_MAX)
         place = section.jwks
         if not place:
-            told = json.loads(_read(section.issuer.rstrip("/") + "/.well-known/openid-configuration", section))
+            told = json.loads(_read(section.issuer.rstrip("/") + "/.well-known/openid-configuration", section, budget))
+            if not isinstance(told, dict):
+                raise ValueError("its openid-configuration is no object")
             if told.get("issuer") != section.issuer or not isinstance(told.get("jwks_uri"), str):
                 raise ValueError("its openid-configuration is another issuer's, or names no keys")
             place = told["jwks_uri"]
             _check_url(place)
             if urlsplit(place).scheme not in ("https", "http"):
                 raise ValueError("its openid-configuration names keys that are in no place of its own")
-        keys = self._jwt.PyJWKSet.from_json(_read(place, section).decode()).keys
+        keys = self._jwt.PyJWKSet.from_json(_read(place, section, budget).decode()).keys
         return {key.key_id: key for key in keys if key.public_key_use in (None, "sig")}
 
 
@@ -161,32 +164,11 @@ def _check_url(url: str) -> None:
     raise ConfigError(f"auth.jwt: {url!r} must be an https:// address, or a file: whoever can change keys can log in.")
 
 
-def _read(place: str, section: JwtSection) -> bytes:
+def _read(place: str, section: JwtSection, budget: Budget) -> bytes:
     parts = urlsplit(place)
     if parts.scheme in ("", "file"):
         return Path(parts.path).read_bytes()
-    handlers: list[Any] = [_NoRedirects]
-    if parts.scheme == "https":
-        handlers.append(urllib.request.HTTPSHandler(context=ssl.create_default_context(cafile=section.tls_ca or None)))
-    opener = urllib.request.build_opener(*handlers)
-    data = bytearray()
-    # The time-out is that of each read: one that sends a byte now and then would hold up all logins with tokens.
-    deadline_s = time.monotonic() + 2 * FETCH_TIMEOUT_S
-    with opener.open(place, timeout=FETCH_TIMEOUT_S) as answer:
-        while part := answer.read1(_DOCUMENT_BYTES_MAX):
-            data += part
-            if len(data) > _DOCUMENT_BYTES_MAX:
-                raise ValueError("the document is too large")
-            if time.monotonic() > deadline_s:
-                raise TimeoutError("the document comes too slowly")
-    return bytes(data)
-
-
-class _NoRedirects(urllib.request.HTTPRedirectHandler):
-    """Keys come from where the configuration says."""
-
-    def redirect_request(self, *arguments: Any) -> None:
-        return None
+    return fetch(place, budget, section.tls_ca)
 
 
 def _groups(claims: dict[str, Any], path: str) -> tuple[str, ...]:
