@@ -10,7 +10,15 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from legato.cli.dead_letters import MUTED_AT_MS, MUTED_BY, MUTED_REASON, STACK_TRACE, Letter, body_of, general
+from legato.administration.dead_letters import (
+    MUTED_AT_MS,
+    MUTED_BY,
+    MUTED_REASON,
+    STACK_TRACE,
+    Letter,
+    body_of,
+    general,
+)
 from legato.cli.output import say, say_json
 from legato.cli.rendering import as_object, time_text
 from legato.errors import JMSError

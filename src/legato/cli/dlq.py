@@ -20,9 +20,10 @@ from legato.cli.output import say, say_lines
 from legato.quoting import quoted, sentence
 
 if TYPE_CHECKING:
-    from legato.cli.dead_letters import Letter
+    from legato.administration.dead_letters import Letter
 
 REISSUES_MAX = 3
+"""As `legato.administration.dead_letters` has it, which is imported where it is needed only."""
 
 app = typer.Typer(
     name="dlq",
@@ -78,7 +79,8 @@ def list_letters(
 
     Examples: legato dlq list; legato dlq list orders; legato dlq list --muted
     """
-    from legato.cli import dead_letter_rendering, dead_letters
+    from legato.administration import dead_letters
+    from legato.cli import dead_letter_rendering
 
     if queue:
         name = (
@@ -102,7 +104,8 @@ def show(queue: LettersArgument, name: NameArgument, as_json: JsonOption = False
 
     Example: legato dlq show orders ID:4c1
     """
-    from legato.cli import dead_letter_rendering, dead_letters
+    from legato.administration import dead_letters
+    from legato.cli import dead_letter_rendering
 
     [letter] = dead_letters.chosen(dead_letters.letters(url, dead_letters.find_queue(url, queue)), [name])
     dead_letter_rendering.print_letter(letter, as_json=as_json)
@@ -132,7 +135,7 @@ def edit(
 
     Examples: legato dlq edit orders ID:4c1; legato dlq edit orders ID:4c1 --set data.quantity=2 --reissue
     """
-    from legato.cli import dead_letter_editor, dead_letters
+    from legato.administration import dead_letter_editor, dead_letters
 
     [letter] = dead_letters.chosen(dead_letters.letters(url, dead_letters.find_queue(url, queue)), [name])
     body = dead_letters.body_of(letter.message)
@@ -190,7 +193,7 @@ def reissue(
 
     Examples: legato dlq reissue orders ID:4c1; legato dlq reissue orders --cause ConnectionError --per-second 20
     """
-    from legato.cli import dead_letters
+    from legato.administration import dead_letters
 
     _check_some(names, all_of_them, cause, trace)
     found = dead_letters.chosen(
@@ -230,7 +233,7 @@ def mute(
 
     They are kept in MUTED.QUEUE. Example: legato dlq mute orders --cause 'no such customer' --reason 'test data'
     """
-    from legato.cli import dead_letters
+    from legato.administration import dead_letters
 
     _check_some(names, all_of_them, cause, trace)
     name = dead_letters.find_queue(url, queue)
@@ -258,7 +261,7 @@ def unmute(
 
     Example: legato dlq unmute orders --all
     """
-    from legato.cli import dead_letters
+    from legato.administration import dead_letters
 
     _check_some(names, all_of_them, cause, trace)
     name = dead_letters.find_queue(url, queue)
@@ -268,7 +271,7 @@ def unmute(
 
 
 def _move(url: str, found: list[Letter], to: str, said: dict[str, str | int], verb: str, *, dry_run: bool) -> None:
-    from legato.cli import dead_letters
+    from legato.administration import dead_letters
 
     if dry_run:
         for letter in found:
@@ -293,14 +296,15 @@ def _check_some(names: list[str] | None, all_of_them: bool, cause: str, trace: s
 
 def _partition(found: list[Letter], to: str, *, force: bool) -> tuple[list[Letter], list[tuple[Letter, str]]]:
     """Dead letters that may be moved, and the others with their reasons."""
+    from legato.administration import dead_letters
+
     going, staying = [], []
     for letter in found:
-        if not (to or letter.origin):
-            staying.append((letter, "its origin is unknown; name a destination with --to"))
-        elif letter.times > REISSUES_MAX and not force:
-            staying.append((letter, f"it has been a dead letter {letter.times} times; --force sends it anyway"))
-        elif letter.undone and not force:
-            staying.append((letter, "its flow was undone since; --force sends it anyway"))
+        why = dead_letters.obstacle(letter, to)
+        if why and not (to or letter.origin):
+            staying.append((letter, f"{why}; name a destination with --to"))
+        elif why and not force:
+            staying.append((letter, f"{why}; --force sends it anyway"))
         else:
             going.append(letter)
     return going, staying

@@ -43,9 +43,9 @@ def trace(
 
     The exit code is 1 if nothing is found. Example: legato flows trace order:17
     """
-    from legato.cli import flow_trace
+    from legato.administration import flow_traces
 
-    steps = flow_trace.steps_of(url, trace_id, prefix)
+    steps = flow_traces.steps_of(url, trace_id, prefix)
     if as_json:
         for step in steps:
             say_json(step.as_dict())

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from legato.amqp.names import FLOW_BUNDLE, FLOW_TRACE_ID
-from legato.cli.management import rows
 from legato.client import Connection, ConnectionFactory, Message, Queue
+from legato.client.management import rows
 from legato.core.dead_letters import EXCEPTION
 from legato.errors import MessageFormatError
 from legato.flows.model.envelope import Envelope
@@ -53,6 +53,18 @@ class Step:
 
 def steps_of(url: str, trace_id: str, prefix: str) -> list[Step]:
     """All that is known of a flow, and of the flows that it began, in the order of their calls."""
+    queues = list(rows(url, "queue"))
+    with ConnectionFactory(url).create_connection() as connection:
+        connection.start()
+        return steps_in(connection, queues, trace_id, prefix)
+
+
+def steps_in(connection: Connection, queues: Iterable[dict[str, Any]], trace_id: str, prefix: str) -> list[Step]:
+    """As `steps_of`, by a connection that was started.
+
+    Args:
+        queues: rows of all queues.
+    """
     quoted = trace_id.replace("'", "''")
     pattern = quoted.replace("!", "!!").replace("%", "!%").replace("_", "!_")
     selector = (
@@ -61,23 +73,22 @@ def steps_of(url: str, trace_id: str, prefix: str) -> list[Step]:
     records_queue = queue_of_records(trace_id, prefix).name
     steps: list[Step] = []
     envelopes: list[Envelope] = []
-    queues = [row for row in rows(url, "queue") if row["depth"]]
-    with ConnectionFactory(url).create_connection() as connection:
-        connection.start()
-        for row in queues:
-            name = str(row["name"])
-            of_records = name.startswith(f"{prefix}trace.")
-            if (of_records and name != records_queue) or not (name.startswith(prefix) or row.get("dead_letters")):
-                continue
-            for message in _browse(connection, name, selector):
-                with suppress(MessageFormatError):
-                    if of_records:
-                        steps.append(_recorded(decode_record(str(message.body))))
-                        continue
-                    for envelope in envelopes_of(message):
-                        if envelope.trace_id == trace_id or envelope.trace_id.startswith(f"{trace_id}|"):
-                            envelopes.append(envelope)
-                            steps.append(_waiting(envelope, message, dead=bool(row.get("dead_letters"))))
+    for row in queues:
+        name = str(row["name"])
+        of_records = name.startswith(f"{prefix}trace.")
+        if (of_records and name != records_queue) or not (name.startswith(prefix) or row.get("dead_letters")):
+            continue
+        if not row["depth"]:
+            continue
+        for message in _browse(connection, name, selector):
+            with suppress(MessageFormatError):
+                if of_records:
+                    steps.append(_recorded(decode_record(str(message.body))))
+                    continue
+                for envelope in envelopes_of(message):
+                    if envelope.trace_id == trace_id or envelope.trace_id.startswith(f"{trace_id}|"):
+                        envelopes.append(envelope)
+                        steps.append(_waiting(envelope, message, dead=bool(row.get("dead_letters"))))
     known = {(step.flow_id, step.number, step.stage) for step in steps}
     for envelope in envelopes:
         for step in _passed(envelope):

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from legato.cli.management import request, rows
-from legato.client import BytesMessage, ConnectionFactory, Message, Queue, TextMessage
+from legato.client import BytesMessage, Connection, ConnectionFactory, Message, Queue, TextMessage
+from legato.client.management import request, rows
 from legato.core.dead_letters import (
     CAUSE,
     DEAD_LETTER_COUNT,
@@ -36,6 +36,8 @@ LOOKED_AT_MAX = 10_000
 """Dead letters of a queue that are looked at, at most."""
 MOVED_AT_ONCE_MAX = 50
 """Messages that one request names; the broker looks through the queue for each request once."""
+REISSUES_MAX = 3
+"""Who was a dead letter more often is not sent back without being told to."""
 
 
 @dataclass(frozen=True)
@@ -146,13 +148,18 @@ def find_queue(url: str, name: str) -> str:
 
 def letters(url: str, queue: str, limit: int = LOOKED_AT_MAX) -> Iterator[Letter]:
     """The dead letters of a queue, the oldest first."""
-    with ConnectionFactory(url).create_connection() as connection, connection.create_session() as session:
+    with ConnectionFactory(url).create_connection() as connection:
         connection.start()
-        with session.create_browser(Queue(queue)) as messages:
-            for number, message in enumerate(messages):
-                if number == limit:
-                    return
-                yield Letter(queue, message, dict(message.properties))
+        yield from letters_of(connection, queue, limit)
+
+
+def letters_of(connection: Connection, queue: str, limit: int = LOOKED_AT_MAX, selector: str = "") -> Iterator[Letter]:
+    """As `letters`, by a connection that was started; only those that the selector selects."""
+    with connection.create_session() as session, session.create_browser(Queue(queue), selector) as messages:
+        for number, message in enumerate(messages):
+            if number == limit:
+                return
+            yield Letter(queue, message, dict(message.properties))
 
 
 def chosen(
@@ -219,10 +226,29 @@ def move(
     for queue, target, group in _lots(found, to, at_once):
         if per_second:
             time.sleep(max(begun_s + asked / per_second - time.monotonic(), 0.0))
-        ids = ", ".join("'" + letter.id.replace("'", "''") + "'" for letter in group)
-        done = request(url, "move", "queue", queue, to=target, selector=f"JMSMessageID IN ({ids})", **arguments)
+        selector = selector_of(letter.id for letter in group)
+        done = request(url, "move", "queue", queue, to=target, selector=selector, **arguments)
         asked += len(group)
         yield int(done["moved"])
+
+
+def selector_of(ids: Iterable[str]) -> str:
+    """The condition that selects the messages with these ids."""
+    return f"JMSMessageID IN ({', '.join(quoted_text(each) for each in ids)})"
+
+
+def quoted_text(text: str) -> str:
+    """A text as selectors have it."""
+    return "'" + text.replace("'", "''") + "'"
+
+
+def obstacle(letter: Letter, to: str = "") -> str:
+    """Why a dead letter should not be sent to where it came from, or to `to`; empty if it may be."""
+    if not (to or letter.origin):
+        return "its origin is unknown"
+    if letter.times > REISSUES_MAX:
+        return f"it has been a dead letter {letter.times} times"
+    return "its flow was undone since" if letter.undone else ""
 
 
 def _lots(found: Sequence[Letter], to: str, at_once: int) -> Iterator[tuple[str, str, list[Letter]]]:

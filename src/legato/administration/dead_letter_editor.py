@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import uuid
+from collections.abc import Callable
 from typing import Any
 
-from legato.cli.dead_letters import Letter, is_flow
-from legato.cli.management import request
-from legato.client import BytesMessage, ConnectionFactory, Message, Queue, TextMessage
+from legato.administration.dead_letters import Letter, is_flow, selector_of
+from legato.client import BytesMessage, Connection, ConnectionFactory, Message, Queue, TextMessage
+from legato.client.management import request
 from legato.client.messages.properties import DELIVERY_COUNT, Properties
 from legato.errors import JMSError, MessageFormatError
 
@@ -72,18 +73,27 @@ def replace(url: str, letter: Letter, body: Any, by: str) -> str:
     Raises:
         JMSError: it is gone, or the new body is no message of a flow where the old one was.
     """
+    with ConnectionFactory(url).create_connection() as connection:
+        connection.start()
+        return replace_in(
+            connection, lambda: request(url, "edit", "queue", letter.queue, message_id=letter.id), letter, body, by
+        )
+
+
+def replace_in(connection: Connection, record: Callable[[], object], letter: Letter, body: Any, by: str) -> str:
+    """As `replace`, by a connection that was started.
+
+    Args:
+        record: asks the broker to put the edit on record (operation `edit`).
+    """
     flow = is_flow(letter)
     if flow:
         body = {**body, "message_id": uuid.uuid4().hex} if isinstance(body, dict) else body
         _check_flow(body)
     # Who edited what is on record before anything changes.
-    request(url, "edit", "queue", letter.queue, message_id=letter.id)
-    with (
-        ConnectionFactory(url).create_connection() as connection,
-        connection.create_session(transacted=True) as session,
-    ):
-        connection.start()
-        selector = "JMSMessageID = '" + letter.id.replace("'", "''") + "'"
+    record()
+    with connection.create_session(transacted=True) as session:
+        selector = selector_of([letter.id])
         old = session.create_consumer(Queue(letter.queue), selector, prefetch=1).receive(timeout_s=SELECTED_WAIT_S)
         if old is None:
             raise JMSError(f"{letter.id} is no longer in {letter.queue}.")
