@@ -1,4 +1,4 @@
-"""Four mistakes of users, each marked as mypy and as pyright name it."""
+"""Five mistakes of users, each marked as mypy and as pyright name it."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ with ConnectionFactory("amqp://localhost:5672").create_connection() as connectio
         orders = session.create_queue("orders")
         producer = session.create_producer(orders)
         producer.sendd(TextMessage("tea"))  # type: ignore[attr-defined] # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
+
+        producer.send(42)  # type: ignore[arg-type] # pyright: ignore[reportArgumentType]
 
         consumer = session.create_consumer(orders)
         consumer.receive(timeout_ms=5)  # type: ignore[call-overload] # pyright: ignore[reportCallIssue]

@@ -7,13 +7,15 @@ from legato.client.aio import ConnectionFactory
 
 
 async def main() -> None:
-    """Four mistakes."""
+    """Five mistakes."""
     async with ConnectionFactory("amqp://localhost:5672").create_connection() as connection:
         connection.start()
         async with connection.create_session(transacted=True) as session:
             orders = session.create_queue("orders")
             producer = await session.create_producer(orders)
             await producer.sendd(TextMessage("tea"))  # type: ignore[attr-defined] # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
+
+            await producer.send(42)  # type: ignore[arg-type] # pyright: ignore[reportArgumentType]
 
             consumer = await session.create_consumer(orders)
             await consumer.receive(timeout_ms=5)  # type: ignore[call-overload] # pyright: ignore[reportCallIssue]

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import assert_type
+from dataclasses import dataclass
+from typing import Any, assert_type
+
+import msgspec
 
 from legato.client import (
     Connection,
@@ -60,6 +63,38 @@ def everything(factory: ConnectionFactory, queue: Queue) -> None:
         assert_type(each, Message)
 
 
+@dataclass
+class Order:
+    """What is ordered."""
+
+    item: str
+
+
+class Price(msgspec.Struct):
+    """What it costs."""
+
+    amount: float
+
+
+def objects(producer: MessageProducer, consumer: MessageConsumer, message: Message) -> None:
+    """JSON bodies, sent as objects and received typed."""
+    for body in ("tea", b"tea"):
+        producer.send(body)
+    producer.send(Order("tea"))
+    producer.send(Price(1.5))
+    producer.send({"item": "tea", "prices": [1, 2]})
+    producer.send([Order("tea")])
+    assert_type(message.json(), Any)
+    assert_type(message.json(Order), Order)
+    assert_type(message.json(list[Order]), list[Order])
+    assert_type(message.json(dict[str, Price]), dict[str, Price])
+    assert_type(message.get_body(Order), Order | None)
+    assert_type(consumer.receive_body(Order), Order | None)
+    assert_type(consumer.receive_body(Price, 5), Price | None)
+    assert_type(consumer.receive_body(list[Order], timeout_s=5), list[Order] | None)
+    assert_type(consumer.receive_body_no_wait(str), str | None)
+
+
 def simplified(factory: ConnectionFactory, queue: Queue) -> None:
     """The same of the simplified API."""
     with factory.create_context() as context:
@@ -70,3 +105,5 @@ def simplified(factory: ConnectionFactory, queue: Queue) -> None:
         assert_type(context.create_browser(queue), QueueBrowser)
         assert_type(context.create_consumer(queue).receive(TextMessage, timeout_s=5), TextMessage | None)
         assert_type(context.create_consumer(queue).receive_body(str, timeout_s=5), str | None)
+        assert_type(context.create_consumer(queue).receive_body(Order, timeout_s=5), Order | None)
+        assert_type(context.create_json_message(Order("tea")), TextMessage)

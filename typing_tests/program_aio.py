@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass
 from typing import assert_type
 
 from legato.client import Message, Queue, TextMessage
@@ -55,6 +56,24 @@ async def everything(factory: ConnectionFactory, queue: Queue) -> None:
             assert_type(each, Message)
     async for each in session.create_browser(queue):
         assert_type(each, Message)
+
+
+@dataclass
+class Order:
+    """What is ordered."""
+
+    item: str
+
+
+async def objects(producer: MessageProducer, consumer: MessageConsumer) -> None:
+    """JSON bodies, sent as objects and received typed."""
+    await producer.send(Order("tea"))
+    await producer.send({"item": "tea"})
+    await producer.send("tea")
+    assert_type(await consumer.receive_body(Order, timeout_s=5), Order | None)
+    assert_type(await consumer.receive_body_no_wait(list[Order]), list[Order] | None)
+    async for each in consumer:
+        assert_type(each.json(Order), Order)
 
 
 async def simplified(factory: ConnectionFactory, queue: Queue) -> None:

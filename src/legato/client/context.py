@@ -36,8 +36,10 @@ class JMSProducer(JMSProducerSteps):
         """Send a message.
 
         Args:
-            body: a `Message`, or the body of a new one: a `str`, `bytes`, a `dict`, None for a message without a
-                body, or another object that an `ObjectMessage` can carry.
+            body: a `Message`, or the body of a new one: a `str`, `bytes`, a flat `dict` for a `MapMessage`, None for a
+                message without a body; a dataclass, a Struct of msgspec or a model of pydantic, which goes as JSON; or
+                another object that an `ObjectMessage` can carry. `JMSContext.create_json_message()` makes JSON of any
+                `dict` or `list`.
             duplicate_id: the application's name for the message; see `MessageProducer.send`.
 
         Raises:
@@ -98,7 +100,8 @@ class JMSConsumer(JMSConsumerSteps):
         """The next message's body, of type `kind`; waits for one as `receive()` does (Jakarta Messaging 8.6).
 
         Args:
-            kind: `str`, `bytes`, `dict`, or the type of an object; or a base of these.
+            kind: `str`, `bytes`, `dict`, or the type of an object; or a dataclass, a Struct of msgspec, a model of
+                pydantic, a TypedDict or `list[Order]`, for which the body is read as `Message.json()` does.
 
         Returns:
             None if no message came in time, or if it has an empty body.

@@ -11,14 +11,15 @@ from typing import Any
 from faststream.message import AckStatus, StreamMessage, decode_message
 from faststream.message.source_type import SourceType
 
-from legato.client import BytesMessage, Message, TextMessage
+from legato.client import Message, TextMessage
 from legato.client.aio import Session
+from legato.client.messages.json_text import JSON_TYPE
+from legato.client.messages.sendable import encoded_message
 from legato.errors import MessageFormatError
 from legato.faststream.address import text_of
 
 HEADERS = "faststream_headers"
 """The property that has, as JSON, the headers that no property can hold, such as those with a dash in their name."""
-JSON_TYPE = "application/json"
 
 
 @dataclass
@@ -84,9 +85,7 @@ def build(
     correlation_id: str | None = None,
 ) -> Message:
     """A message to be sent; JSON and text are text on the wire, so that every tool can show them."""
-    text = content_type is not None and content_type.startswith((JSON_TYPE, "text/"))
-    message: Message = TextMessage(body.decode()) if text else BytesMessage(body)
-    message.content_type = content_type
+    message = encoded_message(body, content_type)
     if correlation_id:
         message.correlation_id = correlation_id
     others = {}

@@ -28,7 +28,7 @@ COROUTINES = {
     "JMSContext": "create_temporary_queue create_temporary_topic unsubscribe set_client_id stop commit commit_outcome "
     "rollback recover acknowledge acknowledge_all close",
     "JMSProducer": "send",
-    "MessageConsumer": "receive receive_no_wait close",
+    "MessageConsumer": "receive receive_no_wait receive_body receive_body_no_wait close",
     "MessageProducer": "send flush close",
     "QueueBrowser": "close",
     "QueueRequestor": "request close",

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator
 from typing import TypeVar, overload
 
 from legato.client.aio.steps import drive
-from legato.client.calls.consumer_steps import ConsumerSteps, expectation
+from legato.client.calls.consumer_steps import _T, ConsumerSteps, expectation
 from legato.client.messages.message import Message
 
 _Message = TypeVar("_Message", bound=Message)
@@ -101,6 +101,26 @@ class MessageConsumer(ConsumerSteps):
             MessageFormatError: the message is not of that `kind`; see `receive()`.
         """
         return await drive(self._receive_no_wait(kind))
+
+    async def receive_body(self, kind: type[_T], timeout_s: float | None = None) -> _T | None:
+        """The next message's body, of type `kind`; waits for one as `receive()` does (Jakarta Messaging 8.6).
+
+        Args:
+            kind: `str`, `bytes`, `dict`, or the type of an object; or a dataclass, a Struct of msgspec, a model of
+                pydantic, a TypedDict or `list[Order]`, for which the body is read as `Message.json()` does.
+
+        Returns:
+            None if no message came in time, or if it has an empty body.
+
+        Raises:
+            MessageFormatError: the message has no body of that type. In AUTO and DUPS_OK it stays the next message:
+                `receive()` takes it. Else it is received, for `recover()` or `rollback()` to give back.
+        """
+        return await drive(self._receive_body(kind, timeout_s))
+
+    async def receive_body_no_wait(self, kind: type[_T]) -> _T | None:
+        """The next message's body if the broker has one now; see `receive_body`."""
+        return await drive(self._receive_body_no_wait(kind))
 
     async def close(self) -> None:
         """Close: what was not received goes back. May be called again.

@@ -9,7 +9,8 @@ from legato.client.aio.steps import drive
 from legato.client.calls.producer_steps import ProducerSteps
 from legato.client.links.completion import CompletionCallable, CompletionListener
 from legato.client.messages.destinations import Destination
-from legato.client.messages.message import DeliveryMode, Message
+from legato.client.messages.message import DeliveryMode
+from legato.client.messages.sendable import Sendable
 
 
 class MessageProducer(ProducerSteps):
@@ -28,7 +29,7 @@ class MessageProducer(ProducerSteps):
 
     async def send(
         self,
-        message: Message,
+        message: Sendable,
         *,
         destination: Destination | None = None,
         delivery_mode: DeliveryMode | None = None,
@@ -38,7 +39,7 @@ class MessageProducer(ProducerSteps):
         completion_listener: CompletionListener | CompletionCallable | None = None,
         duplicate_id: str | bytes | None = None,
     ) -> None:
-        """Send a message.
+        """Send a message, or a body.
 
         Returns when the broker has stored it; at once in a transacted session, with a completion listener, or for a
         non-persistent message. Waits while the producer's window is full. Sets the message's headers. Interrupted
@@ -46,6 +47,9 @@ class MessageProducer(ProducerSteps):
         broker refuses it the exception listener hears so; interrupted before, it is not sent.
 
         Args:
+            message: a `Message`, or the body of a new one: text, bytes, or an object that goes as JSON: a dict,
+                a list, a dataclass, a Struct of msgspec or a model of pydantic. To set headers of such a message make
+                it with `Session.create_json_message()`.
             destination: for a producer that was created without one.
             delivery_mode: this and the next three override the producer's.
             priority: 0 to 9, higher first.

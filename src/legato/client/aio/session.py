@@ -147,6 +147,18 @@ class Session(SessionSteps[MessageProducer, MessageConsumer, QueueBrowser]):
         """A message whose body is `text`."""
         return self._messages.create_text_message(text)
 
+    def create_json_message(self, body: Any) -> TextMessage:
+        """A text message whose body is an object as JSON; its content type is `application/json`.
+
+        Args:
+            body: a dict, a list, a dataclass, a Struct of msgspec or a model of pydantic; dates, UUIDs, decimals,
+                enumerations and bytes in it go as text. Not-a-number and infinities go as `null`.
+
+        Raises:
+            MessageFormatError: it cannot be said in JSON.
+        """
+        return self._messages.create_json_message(body)
+
     def create_bytes_message(self, body: bytes = b"", *, stream: BinaryIO | None = None) -> BytesMessage:
         """A message whose body is `body`, or what is in the binary file `stream`, sent without being held in memory."""
         return self._messages.create_bytes_message(body, stream=stream)

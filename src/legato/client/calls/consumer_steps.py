@@ -208,17 +208,33 @@ class ConsumerSteps(ConsumerWork):
             self._transport.post(self._end.probe, lambda: answered.append(True))
             yield from self._guard.wait(lambda: answered or self._inbox or self._closed, "receive")
 
-    def _receive_body(
-        self, kind: type[_T], timeout_s: float | None = None, *, no_wait: bool = False
-    ) -> Steps[_T | None]:
-        """The next message's body, of type `kind` (Jakarta Messaging 8.6).
+    def _receive_body(self, kind: type[_T], timeout_s: float | None = None) -> Steps[_T | None]:
+        """The next message's body, of type `kind`; waits for one as `receive()` does (Jakarta Messaging 8.6).
+
+        Args:
+            kind: `str`, `bytes`, `dict`, or the type of an object; or a dataclass, a Struct of msgspec, a model of
+                pydantic, a TypedDict or `list[Order]`, for which the body is read as `Message.json()` does.
+
+        Returns:
+            None if no message came in time, or if it has an empty body.
 
         Raises:
-            MessageFormatError: it has none of that type. In AUTO and DUPS_OK it stays the next message.
+            MessageFormatError: the message has no body of that type. In AUTO and DUPS_OK it stays the next message:
+                `receive()` takes it. Else it is received, for `recover()` or `rollback()` to give back.
         """
-        body = yield from self._getting_body(kind, timeout_s, no_wait=no_wait)
+        body = yield from self._getting_body(kind, timeout_s)
         self._end.handing = None
         return body
+
+    def _receive_body_no_wait(self, kind: type[_T]) -> Steps[_T | None]:
+        """The next message's body if the broker has one now; see `receive_body`."""
+        body = yield from self._getting_body_now(kind)
+        self._end.handing = None
+        return body
+
+    def _getting_body_now(self, kind: type[_T]) -> Steps[_T | None]:
+        """`receive_body_no_wait()` without its last step."""
+        return (yield from self._getting_body(kind, no_wait=True))
 
     def _getting_body(
         self, kind: type[_T], timeout_s: float | None = None, *, no_wait: bool = False
@@ -369,6 +385,11 @@ def expected_class(kind: object) -> type[Message]:
     """
     if isinstance(kind, type) and issubclass(kind, Message):
         return kind
+    if isinstance(kind, type):
+        raise JMSError(
+            f"receive() returns messages: call receive_body({kind.__name__}) for the next body, or receive() and then "
+            f"message.json({kind.__name__})."
+        )
     raise JMSError(f"A class of messages is needed, such as TextMessage, or seconds to wait; this is {kind!r}.")
 
 

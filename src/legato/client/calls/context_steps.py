@@ -207,6 +207,10 @@ class ContextSteps(Generic[_Producer, _Consumer, _Browser]):
         """A message whose body is `body`, or what is in the binary file `stream`, sent without being held in memory."""
         return self._session._messages.create_bytes_message(body, stream=stream)
 
+    def create_json_message(self, body: Any) -> TextMessage:
+        """A text message whose body is an object as JSON; see `Session.create_json_message`."""
+        return self._session._messages.create_json_message(body)
+
     def create_map_message(self) -> MapMessage:
         """A message whose body has names with values."""
         return self._session._messages.create_map_message()

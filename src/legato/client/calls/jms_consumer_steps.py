@@ -51,7 +51,7 @@ class JMSConsumerSteps:
         return (yield from self._consumer._getting_body(kind, timeout_s))
 
     def _getting_body_now(self, kind: type[_T]) -> Steps[_T | None]:
-        return (yield from self._consumer._getting_body(kind, no_wait=True))
+        return (yield from self._consumer._getting_body_now(kind))
 
     def _receive(
         self, kind: type[Message] | float | None = None, timeout_s: float | None = None
@@ -74,7 +74,8 @@ class JMSConsumerSteps:
         """The next message's body, of type `kind`; waits for one as `receive()` does (Jakarta Messaging 8.6).
 
         Args:
-            kind: `str`, `bytes`, `dict`, or the type of an object; or a base of these.
+            kind: `str`, `bytes`, `dict`, or the type of an object; or a dataclass, a Struct of msgspec, a model of
+                pydantic, a TypedDict or `list[Order]`, for which the body is read as `Message.json()` does.
 
         Returns:
             None if no message came in time, or if it has an empty body.
@@ -86,7 +87,7 @@ class JMSConsumerSteps:
 
     def _receive_body_no_wait(self, kind: type[_T]) -> Steps[_T | None]:
         """The next message's body if the broker has one now; see `receive_body`."""
-        return (yield from self._consumer._receive_body(kind, no_wait=True))
+        return (yield from self._consumer._receive_body_no_wait(kind))
 
     def _close(self) -> Steps[None]:
         """Close; see `MessageConsumer.close`."""

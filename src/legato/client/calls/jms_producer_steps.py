@@ -6,10 +6,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Self
 
 from legato.client.links.completion import CompletionCallable, CompletionListener
-from legato.client.messages import BytesMessage, MapMessage, Message, ObjectMessage, Properties, TextMessage
+from legato.client.messages import Message, Properties
 from legato.client.messages.destinations import Destination
 from legato.client.messages.message import PRIORITY_DEFAULT, DeliveryMode
 from legato.client.messages.properties import PropertyValue
+from legato.client.messages.sendable import jakarta_message_of
 from legato.client.steps import Steps
 
 if TYPE_CHECKING:
@@ -52,8 +53,10 @@ class JMSProducerSteps:
         """Send a message.
 
         Args:
-            body: a `Message`, or the body of a new one: a `str`, `bytes`, a `dict`, None for a message without a
-                body, or another object that an `ObjectMessage` can carry.
+            body: a `Message`, or the body of a new one: a `str`, `bytes`, a flat `dict` for a `MapMessage`, None for a
+                message without a body; a dataclass, a Struct of msgspec or a model of pydantic, which goes as JSON; or
+                another object that an `ObjectMessage` can carry. `JMSContext.create_json_message()` makes JSON of any
+                `dict` or `list`.
             duplicate_id: the application's name for the message; see `MessageProducer.send`.
 
         Raises:
@@ -61,7 +64,7 @@ class JMSProducerSteps:
             MessageFormatError: a header, property or body cannot be sent.
             JMSError: see `MessageProducer.send`.
         """
-        message = body if isinstance(body, Message) else _message_of(body)
+        message = jakarta_message_of(body)
         for name, value in self.properties.items():
             message.set_property(name, value)
         for header in ("correlation_id", "reply_to", "type"):
@@ -151,18 +154,3 @@ class JMSProducerSteps:
         """Forget all properties."""
         self.properties = Properties()
         return self
-
-
-def _message_of(body: Any) -> Message:
-    if body is None:
-        return Message()
-    if isinstance(body, str):
-        return TextMessage(body)
-    if isinstance(body, bytes | bytearray | memoryview):
-        return BytesMessage(bytes(body))
-    if isinstance(body, dict):
-        message = MapMessage()
-        for name, value in body.items():
-            message[name] = value
-        return message
-    return ObjectMessage(body)

@@ -13,8 +13,9 @@ from legato.client.links.session_state import Send
 from legato.client.mapping.translate import Envelope
 from legato.client.messages.destinations import Destination, checked
 from legato.client.messages.message import PRIORITY_DEFAULT, DeliveryMode, Message
+from legato.client.messages.sendable import Sendable, message_of
 from legato.client.steps import Await, Steps
-from legato.errors import IllegalStateError, InvalidDestinationError, JMSError, MessageFormatError
+from legato.errors import IllegalStateError, InvalidDestinationError, JMSError
 
 log = logging.getLogger("legato.client")
 
@@ -126,7 +127,7 @@ class ProducerSteps:
 
     def _send(
         self,
-        message: Message,
+        message: Sendable,
         *,
         destination: Destination | None = None,
         delivery_mode: DeliveryMode | None = None,
@@ -136,7 +137,7 @@ class ProducerSteps:
         completion_listener: CompletionListener | CompletionCallable | None = None,
         duplicate_id: str | bytes | None = None,
     ) -> Steps[None]:
-        """Send a message.
+        """Send a message, or a body.
 
         Returns when the broker has stored it; at once in a transacted session, with a completion listener, or for a
         non-persistent message. Waits while the producer's window is full. Sets the message's headers. Interrupted
@@ -144,6 +145,9 @@ class ProducerSteps:
         broker refuses it the exception listener hears so; interrupted before, it is not sent.
 
         Args:
+            message: a `Message`, or the body of a new one: text, bytes, or an object that goes as JSON: a dict,
+                a list, a dataclass, a Struct of msgspec or a model of pydantic. To set headers of such a message make
+                it with `Session.create_json_message()`.
             destination: for a producer that was created without one.
             delivery_mode: this and the next three override the producer's.
             priority: 0 to 9, higher first.
@@ -194,7 +198,7 @@ class ProducerSteps:
     def _submit(
         self,
         route: Route,
-        message: Message,
+        message: Sendable,
         delivery_mode: DeliveryMode | None,
         priority: int | None,
         time_to_live_ms: int | None,
@@ -204,7 +208,7 @@ class ProducerSteps:
     ) -> Send:
         """Hand a message to the I/O thread; returns the send, `awaited` if the caller is to wait for it."""
         if not isinstance(message, Message):
-            raise MessageFormatError(f"A message is needed, such as TextMessage('tea'); this is {message!r}.")
+            message = message_of(message)
         channel = self._channel
         end = route.end
         if self._closed or end.closed or channel.error is not None:

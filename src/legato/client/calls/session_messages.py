@@ -7,6 +7,7 @@ from typing import Any, BinaryIO
 from legato.client.calls.session_guard import SessionGuard
 from legato.client.messages import BytesMessage, MapMessage, Message, ObjectMessage, StreamMessage, TextMessage
 from legato.client.messages.destinations import Queue, Topic, checked_queue, checked_topic
+from legato.client.messages.sendable import json_message
 
 
 class SessionMessages:
@@ -36,6 +37,19 @@ class SessionMessages:
         """A message whose body is `text`."""
         self._guard.check_open()
         return TextMessage(text)
+
+    def create_json_message(self, body: Any) -> TextMessage:
+        """A text message whose body is an object as JSON; its content type is `application/json`.
+
+        Args:
+            body: a dict, a list, a dataclass, a Struct of msgspec or a model of pydantic; dates, UUIDs, decimals,
+                enumerations and bytes in it go as text. Not-a-number and infinities go as `null`.
+
+        Raises:
+            MessageFormatError: it cannot be said in JSON.
+        """
+        self._guard.check_open()
+        return json_message(body)
 
     def create_bytes_message(self, body: bytes = b"", *, stream: BinaryIO | None = None) -> BytesMessage:
         """A message whose body is `body`, or what is in the binary file `stream`, sent without being held in memory."""

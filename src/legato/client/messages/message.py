@@ -5,11 +5,13 @@ from __future__ import annotations
 import builtins
 from collections.abc import Callable
 from enum import IntEnum
+from types import UnionType
 from typing import Any, Generic, Protocol, TypeVar, overload
 
 from legato.amqp.codec.types import Int
 from legato.amqp.codec.values import encode_value
 from legato.client.messages.destinations import Destination
+from legato.client.messages.json_text import convert, is_class, is_json, is_model, name_of, read_json
 from legato.client.messages.large import Region
 from legato.client.messages.properties import DELIVERY_COUNT, Properties
 from legato.client.messages.typed_properties import TypedProperties
@@ -163,19 +165,47 @@ class Message(TypedProperties):
 
     def is_body_assignable_to(self, kind: builtins.type) -> bool:
         """Whether `get_body(kind)` returns the body; a message without one has one of any type."""
-        value = self._assignable_body()
-        return value is None or isinstance(value, kind)
+        try:
+            self._body_as(kind)
+        except MessageFormatError:
+            return False
+        return True
 
     def get_body(self, kind: builtins.type[_T]) -> _T | None:
-        """The body, if it is of a type: `str`, `bytes`, `dict`, or a base of these; None if there is no body.
+        """The body, if it is of a type; None if there is no body.
+
+        Args:
+            kind: `str`, `bytes`, `dict`, or a base of these; or a dataclass, a Struct of msgspec, a model of pydantic,
+                a TypedDict or `list[Order]`, for which the body is read as `json()` does. Where the content type is
+                `application/json` any type that JSON fits, such as `dict` or `int`.
 
         Raises:
             MessageFormatError: it is of another type, or this is a stream message.
         """
+        value: _T | None = self._body_as(kind)
+        return value
+
+    @overload
+    def json(self) -> Any: ...
+    @overload
+    def json(self, kind: builtins.type[_T]) -> _T: ...
+    @overload
+    def json(self, kind: UnionType) -> Any: ...
+    def json(self, kind: Any = Any) -> Any:
+        """The body as an object: JSON in text or bytes, or the values of a map or object message.
+
+        Args:
+            kind: what it is to be: a dataclass, a Struct of msgspec, a model of pydantic, a TypedDict, `list[Order]`,
+                or any other type that msgspec reads. Unknown fields are ignored unless the type forbids them.
+
+        Raises:
+            MessageFormatError: there is no body, or it is not JSON, or does not fit `kind`.
+            JMSError: `kind` is no type that can be read from JSON.
+        """
         value = self._assignable_body()
-        if value is None or isinstance(value, kind):
-            return value
-        raise MessageFormatError(f"The message's body is a {type(value).__name__}, not a {kind.__name__}.")
+        if value is None:
+            raise MessageFormatError(f"The message {self.message_id or 'that was not sent'} has no body.")
+        return read_json(value, kind) if isinstance(value, str | bytes) else convert(value, kind)
 
     def acknowledge(self) -> Any:
         """In CLIENT_ACKNOWLEDGE: acknowledge all messages its session has received (CONTRACT C7); else harmless.
@@ -208,6 +238,14 @@ class Message(TypedProperties):
         if self._acknowledge is None:
             raise IllegalStateError("This message was not received from a consumer; there is nothing to acknowledge.")
         return self._acknowledge(self, typed=True)
+
+    def _body_as(self, kind: Any) -> Any:
+        value = self._assignable_body()
+        if value is None or (is_class(kind) and isinstance(value, kind)):
+            return value
+        if is_model(kind) or (is_json(self.content_type) and isinstance(value, str | bytes)):
+            return self.json(kind)
+        raise MessageFormatError(f"The message's body is a {type(value).__name__}, not a {name_of(kind)}.")
 
     def _mark_redelivered(self, times: int) -> None:
         """It was presented so often before, which the broker has not counted."""
