@@ -21,6 +21,10 @@ SHOWN_URL = "amqp://localhost:5672,localhost:5673"
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
+FILE = re.compile(r"# (\w+)\.py\n")
+"""The first line of a block that is a file of its own, as those of the tutorial: `test_tutorial.py` runs them."""
+
+
 def blocks(page: Path, language: str) -> list[tuple[int, str]]:
     """The blocks of a language with the numbers of their first lines."""
     text = page.read_text()
@@ -46,6 +50,8 @@ def test_the_python_of_a_page_runs_from_top_to_bottom(
     monkeypatch.chdir(tmp_path)
     namespace: dict[str, object] = {"__name__": "__main__"}
     for line, code in blocks(page, "python"):
+        if FILE.match(code):
+            continue
         assert "amqp://" not in code or SHOWN_URL in code
         # Blank lines in front, so that a traceback names the page's own line.
         source = "\n" * (line - 1) + code.replace(SHOWN_URL, pair.url)
@@ -59,6 +65,9 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for page in PAGES:
         lines = [""] * page.read_text().count("\n")
         for first, code in blocks(page, "python"):
+            if file := FILE.match(code):
+                (directory / f"{file[1]}.py").write_text(code)
+                continue
             written = code.splitlines()
             lines[first - 1 : first - 1 + len(written)] = written
         if any(lines):
