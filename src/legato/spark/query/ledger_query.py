@@ -1,0 +1,164 @@
+"""A ledger opened for questions in SQL: DuckDB over the segments that are there now."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from legato.errors import ConfigError
+from legato.spark.ledger.fact_schema import COLUMNS
+from legato.spark.ledger.segments import segments_of
+from legato.spark.query.views import FACTS, FACTS_SENTENCE, VIEWS
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from duckdb import DuckDBPyConnection
+
+_TYPES = {
+    "int8": "TINYINT",
+    "int32": "INTEGER",
+    "int64": "BIGINT",
+    "string": "VARCHAR",
+    "binary": "BLOB",
+    "bool": "BOOLEAN",
+}
+"""What Arrow's types are called in SQL."""
+
+
+class TableDescription(NamedTuple):
+    """A table that can be asked: its name, a sentence on what it holds, and its columns with their types."""
+
+    name: str
+    sentence: str
+    columns: list[tuple[str, str]]
+
+
+class LedgerQuery:
+    """A ledger as tables of DuckDB, as of the moment of opening: segments that come later are not in it.
+
+    Args:
+        ledger: directory of the segments.
+
+    Raises:
+        ConfigError: there is no ledger in the directory, or DuckDB is not installed.
+        StoreCorruptError: a segment is not whole.
+    """
+
+    def __init__(self, ledger: Path | str) -> None:
+        self._scratch = TemporaryDirectory(prefix="legato-query-")
+        try:
+            self._database = _opened(segments_of(Path(ledger)), self._scratch.name)
+        except BaseException:
+            self._scratch.cleanup()
+            raise
+
+    def __enter__(self) -> LedgerQuery:
+        return self
+
+    def __exit__(
+        self, _type: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Give up the files."""
+        self._database.close()
+        self._scratch.cleanup()
+
+    def batches(self, sql: str, rows: int = 10_000) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
+        """Ask a question: the columns of its answer, and its rows as they are computed, so many at once.
+
+        Args:
+            sql: one statement, or several, of which the last one is answered.
+
+        Raises:
+            ConfigError: the SQL is wrong. The sentence is DuckDB's.
+        """
+        import duckdb
+        import pyarrow as pa
+
+        try:
+            answer: Any = self._database.sql(sql) if sql.strip() else None
+            if answer is None:
+                return pa.schema([]), iter(())
+            reader = answer.to_arrow_reader(rows)
+        except duckdb.Error as error:
+            raise ConfigError(_sentence(error)) from None
+        return reader.schema, _rows_of(reader)
+
+    def table(self, sql: str) -> pa.Table:
+        """The whole answer to a question.
+
+        Raises:
+            ConfigError: the SQL is wrong.
+        """
+        import pyarrow as pa
+
+        schema, batches = self.batches(sql)
+        return pa.Table.from_batches(batches, schema)
+
+    def tables(self) -> list[TableDescription]:
+        """What there is to ask."""
+        said = [(FACTS, FACTS_SENTENCE), *((view.name, view.sentence) for view in VIEWS)]
+        return [
+            TableDescription(
+                name,
+                sentence,
+                [(str(row[0]), str(row[1]).lower()) for row in self._database.execute(f"describe {name}").fetchall()],
+            )
+            for name, sentence in said
+        ]
+
+
+def _opened(segments: list[Path], scratch: str) -> DuckDBPyConnection:
+    try:
+        import duckdb
+    except ModuleNotFoundError:
+        raise ConfigError("Queries need DuckDB: pip install 'legato[query]'.") from None
+
+    database = duckdb.connect(":memory:")
+    database.execute(f"set temp_directory = '{_quoted(scratch)}'")
+    database.execute("set timezone = 'UTC'")
+    database.execute("set enable_progress_bar = false")
+    files = ", ".join(f"'{_quoted(segment)}'" for segment in segments)
+    read = f"read_parquet([{files}], union_by_name = true)"
+    present = {row[0] for row in database.execute(f"describe select * from {read}").fetchall()}
+    # Segments of former versions lack columns, and so may all of a ledger.
+    columns = ", ".join(
+        f"{name}::{_type(kind)} as {name}" if name in present else f"null::{_type(kind)} as {name}"
+        for name, kind in COLUMNS.items()
+    )
+    database.execute(f"create view {FACTS} as select {columns}, make_timestamp(time_us) as at from {read}")
+    for view in VIEWS:
+        database.execute(f"create view {view.name} as {view.sql}")
+    return database
+
+
+def _type(kind: object) -> str:
+    return _TYPES.get(str(kind), "VARCHAR")
+
+
+def _quoted(path: object) -> str:
+    return str(path).replace("'", "''")
+
+
+def _rows_of(reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
+    import duckdb
+    import pyarrow as pa
+
+    try:
+        yield from reader
+    except (duckdb.Error, pa.ArrowException, OSError) as error:
+        raise ConfigError(_sentence(error)) from None
+
+
+def _sentence(error: Exception) -> str:
+    """What DuckDB says, on one line; where it is in the query follows it there in a drawing."""
+    told, line, drawn = str(error).partition("\n\nLINE ")
+    sentence = " ".join(told.split())
+    if line:
+        sentence += f" (at line {' '.join(drawn.split(chr(10))[0].split())})"
+    return f"The query cannot be answered. {sentence} Tables and columns: legato ledger query --tables."

@@ -1,0 +1,228 @@
+"""`legato ledger query`: SQL over the segments of a ledger, with DuckDB. No Spark, no JVM."""
+
+import csv
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from typer.testing import CliRunner, Result
+
+from legato.cli.main import app
+from legato.core.facts import Kind, LogRecord, MessageStored, QueueCreated
+from legato.errors import ConfigError
+from legato.spark.ledger.segments import segments_of, write_segment
+from legato.spark.query.ledger_query import LedgerQuery
+from legato.spark.query.views import VIEWS
+from legato.spark.summaries.message_summary_numpy import add_up, messages_of, read_segment
+from tests.spark.history import history, news_history
+
+COUNTS = ("stored_count", "consumed_count", "dead_count", "moved_count", "left_count", "returned_count")
+SILVER = ("queue", "seq", *COUNTS, "presented_count", "first_epoch", "last_epoch", "attempt")
+
+
+def ledger_of(records: list[LogRecord], directory: Path, cut: int = 5) -> Path:
+    """A ledger of two segments, or more."""
+    directory.mkdir(exist_ok=True)
+    numbered = list(enumerate(records, 1))
+    for begin in range(0, len(numbered), cut):
+        write_segment(directory, numbered[begin : begin + cut])
+    return directory
+
+
+def asked(ledger: Path, sql: str) -> list[dict[str, object]]:
+    with LedgerQuery(ledger) as query:
+        rows: list[dict[str, object]] = query.table(sql).to_pylist()
+        return rows
+
+
+def run(*arguments: object) -> Result:
+    return CliRunner().invoke(app, ["ledger", "query", *map(str, arguments)])
+
+
+@pytest.mark.parametrize("records", [history(), news_history()], ids=["queues", "topics"])
+def test_the_messages_are_those_of_silver(records: list[LogRecord], tmp_path: Path) -> None:
+    ledger = ledger_of(records, tmp_path)
+    pieces = [piece for segment in segments_of(ledger) for piece in read_segment(segment)]
+    silver = messages_of(add_up(pieces)).select(list(SILVER)).to_pylist()
+    assert asked(ledger, f"select {', '.join(SILVER)} from messages order by queue, seq") == silver
+
+
+def test_a_message_has_its_names_and_what_became_of_it(tmp_path: Path) -> None:
+    ledger = ledger_of(history(), tmp_path)
+    columns = "message_id, state, producer, client, waited_ms, worked_ms, priority"
+    assert asked(ledger, f"select {columns} from messages where destination = 'orders' order by seq")[:1] == [
+        {
+            "message_id": "ID:1",
+            "state": "consumed",
+            "producer": "shop",
+            "client": "w",
+            "waited_ms": 5.0,
+            "worked_ms": 5.0,
+            "priority": 4,
+        }
+    ]
+    states = asked(ledger, "select state, count(*) as n from messages group by state order by state")
+    assert states == [{"state": "consumed", "n": 8}, {"state": "dead letter", "n": 1}, {"state": "waiting", "n": 2}]
+
+
+def test_a_copy_of_a_publication_has_the_publication_s_id(tmp_path: Path) -> None:
+    ledger = ledger_of(news_history(), tmp_path)
+    published = asked(ledger, "select count(*) as n from facts where kind = 'MessagePublished' and stored > 0")
+    ids = asked(
+        ledger,
+        "select count(distinct message_id) as n from messages join queues using (queue) where type = 'subscription'",
+    )
+    assert ids[0]["n"]
+    assert published[0]["n"]
+    assert not asked(
+        ledger, "from messages join queues using (queue) where type = 'subscription' and message_id is null"
+    )
+
+
+def test_a_takeover_says_how_the_epoch_before_it_ended(tmp_path: Path) -> None:
+    ledger = ledger_of(history(), tmp_path)
+    assert asked(ledger, "select epoch, former_broker, how, nobody_served_ms from takeovers where epoch > 1") == [
+        {"epoch": 2, "former_broker": "a", "how": "crash", "nobody_served_ms": 200.0}
+    ]
+
+
+def test_every_view_can_be_asked_and_is_listed_with_its_columns(tmp_path: Path) -> None:
+    ledger = ledger_of(news_history(), tmp_path)
+    listed = run("--tables", ledger)
+    assert listed.exit_code == 0
+    for view in VIEWS:
+        asked(ledger, f"from {view.name}")
+        assert f"{view.name}: " in listed.stdout
+    tables = json.loads(run("--tables", ledger, "--format", "json").stdout)
+    assert [table["name"] for table in tables] == ["facts", *(view.name for view in VIEWS)]
+    assert tables[0]["columns"]["message_id"] == "varchar"
+
+
+def test_a_segment_of_a_former_version_lacks_columns_and_is_read(tmp_path: Path) -> None:
+    """Columns only get added."""
+    ledger = ledger_of(history(), tmp_path, cut=100)
+    (segment,) = segments_of(ledger)
+    table = pq.read_table(segment)
+    pq.write_table(table.select(table.column_names[: table.column_names.index("group_id")]), segment)
+    assert len(asked(ledger, "from messages")) == 11
+    assert asked(ledger, "from actions") == []
+
+
+def test_a_ledger_that_grows_is_asked_as_of_the_moment_of_opening(tmp_path: Path) -> None:
+    records = list(enumerate(history(), 1))
+    write_segment(tmp_path, records[:6])
+    with LedgerQuery(tmp_path) as query:
+        before = query.table("select count(*) as n from facts").to_pylist()
+        write_segment(tmp_path, records[6:])
+        assert query.table("select count(*) as n from facts").to_pylist() == before
+    assert asked(tmp_path, "select max(position) as last from facts") == [{"last": len(records)}]
+
+
+@pytest.mark.parametrize(
+    ("sql", "hint"),
+    [
+        ("selec", "syntax error"),
+        ("from msgs", 'Did you mean "messages"?'),
+        ("select queu from messages", "queu"),
+        ("select cast(state as int) from messages", "Could not convert"),
+    ],
+)
+def test_a_mistake_in_the_sql_is_a_sentence(sql: str, hint: str, tmp_path: Path) -> None:
+    with pytest.raises(
+        ConfigError, match=r"(?s)The query cannot be answered\..*legato ledger query --tables"
+    ) as raised:
+        asked(ledger_of(history(), tmp_path), sql)
+    assert hint in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+def test_an_empty_question_has_an_empty_answer(tmp_path: Path) -> None:
+    ledger = ledger_of(history(), tmp_path)
+    for sql in ("", " ", "create table t (a int)", "from messages where false"):
+        answer = run(sql, ledger, "--format", "json")
+        assert (answer.exit_code, answer.stdout) == (0, "")
+
+
+def test_the_answer_is_written_as_the_file_is_called(tmp_path: Path) -> None:
+    ledger = ledger_of(history(), tmp_path / "ledger")
+    sql = (
+        "select message_id, stored_at, waited_ms, sent_txn is null as alone from messages where queue = 1 order by seq"
+    )
+    for name in ("a.parquet", "a.csv", "a.json"):
+        answer = run(sql, ledger, "--output", tmp_path / name)
+        assert answer.exit_code == 0, answer.output
+    assert [row["message_id"] for row in pq.read_table(tmp_path / "a.parquet").to_pylist()][:2] == ["ID:1", "ID:2"]
+    rows = list(csv.DictReader((tmp_path / "a.csv").open(newline="")))
+    assert rows[0] == {
+        "message_id": "ID:1",
+        "stored_at": "1970-01-01T00:16:40.010000Z",
+        "waited_ms": "5",
+        "alone": "true",
+    }
+    lines = [json.loads(line) for line in (tmp_path / "a.json").read_text().splitlines()]
+    assert lines[0] == {
+        "message_id": "ID:1",
+        "stored_at": "1970-01-01T00:16:40.010000Z",
+        "waited_ms": 5.0,
+        "alone": True,
+    }
+    assert len(lines) == len(rows) == 6
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["a.csv", "a.json", "a.parquet", "ledger"]
+
+
+def test_a_failed_query_leaves_the_file_as_it_was(tmp_path: Path) -> None:
+    ledger = ledger_of(history(), tmp_path / "ledger")
+    (tmp_path / "a.csv").write_text("before")
+    answer = run("select error('no') from messages", ledger, "-o", tmp_path / "a.csv")
+    assert isinstance(answer.exception, ConfigError)
+    assert (tmp_path / "a.csv").read_text() == "before"
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_a_table_shows_as_many_rows_as_are_wanted_and_says_so(tmp_path: Path) -> None:
+    ledger = ledger_of(history(), tmp_path)
+    answer = run("select seq from messages order by seq", ledger, "--rows", 3)
+    assert len(answer.stdout.splitlines()) == 4
+    assert "--rows 0 shows all, 3 are shown" in answer.stderr
+    assert len(run("select seq from messages", ledger, "--rows", 0).stdout.splitlines()) == 12
+
+
+def test_no_word_of_a_peer_is_obeyed_by_a_terminal(tmp_path: Path) -> None:
+    name = "evil\x1b[31m\u202e\n[red]x"
+    write_segment(
+        tmp_path,
+        [
+            (1, LogRecord(1, 1, [QueueCreated(1, name, Kind.QUEUE)])),
+            (2, LogRecord(1, 2, [MessageStored(1, 1, 10, "ID:\x1b]0;x\x07")])),
+        ],
+    )
+    shown = run("select destination, message_id from messages", tmp_path).stdout
+    assert "\x1b" not in shown
+    assert "\u202e" not in shown
+    assert "evil\\x1b[31m\\u202e\\n[red]x" in shown
+    exact = run("select destination from messages", tmp_path, "--format", "json").stdout
+    assert json.loads(exact) == {"destination": name}
+    assert exact.isascii()
+    assert "\x1b" not in run('select 1 as "\x1b[31m"', tmp_path).stdout
+
+
+def test_the_two_arguments_may_be_in_either_order_and_tables_need_no_sql(tmp_path: Path) -> None:
+    ledger = ledger_of(history(), tmp_path)
+    assert run(ledger, "select 1 as one").stdout.split() == ["one", "1"]
+    assert "facts: " in run("--tables", ledger).stdout
+
+
+def test_parquet_needs_a_file(tmp_path: Path) -> None:
+    answer = run("from messages", ledger_of(history(), tmp_path), "--format", "parquet")
+    assert "Parquet needs a file" in str(answer.exception)
+
+
+def test_a_long_answer_is_not_held_in_memory(tmp_path: Path) -> None:
+    with LedgerQuery(ledger_of(history(), tmp_path)) as query:
+        schema, batches = query.batches("select * from range(1000000) t(n)")
+        assert schema.names == ["n"]
+        first = next(batches)
+        assert isinstance(first, pa.RecordBatch)
+        assert 0 < len(first) <= 10_000
