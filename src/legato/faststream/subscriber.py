@@ -7,9 +7,9 @@ import contextlib
 import logging
 import random
 import uuid
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Coroutine, Sequence
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 from faststream._internal.configs import SubscriberSpecificationConfig, SubscriberUsecaseConfig
 from faststream._internal.constants import EMPTY
@@ -33,6 +33,8 @@ from legato.faststream.message import Delivery, LegatoMessage, decode, parse
 from legato.faststream.publisher import ReplyPublisher
 
 log = logging.getLogger("legato.faststream")
+
+T = TypeVar("T")
 
 PAUSES_MAX = 100
 """Failed messages of a subscriber that wait, each with a session, for their next delivery."""
@@ -169,8 +171,6 @@ class LegatoSubscriber(TasksMixin, SubscriberUsecase[Delivery]):
         """Receive no more, let handlers end as long as the broker's `graceful_timeout` says, and settle."""
         self._stopping.set()
         self.running = False
-        for pause in list(self._pauses):
-            pause.cancel()
         workers = [task for task in self.tasks if task is not asyncio.current_task()]
         if workers:
             await asyncio.wait(workers, timeout=self._outer_config.graceful_timeout)
@@ -227,17 +227,22 @@ class LegatoSubscriber(TasksMixin, SubscriberUsecase[Delivery]):
 
     async def _next(self, consumer: MessageConsumer) -> Any:
         """The next message, or None when the subscriber stops."""
-        receiving = asyncio.ensure_future(consumer.receive())
+        # Cancelled it has had no message: it stays the broker's.
+        receiving = await self._unless_stopping(consumer.receive())
+        return None if receiving.cancelled() else receiving.result()
+
+    async def _unless_stopping(self, steps: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        """Do something that is cancelled when the subscriber stops; returns the task, which is done."""
+        doing = asyncio.ensure_future(steps)
         stopping = asyncio.ensure_future(self._stopping.wait())
         try:
-            await asyncio.wait([receiving, stopping], return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait([doing, stopping], return_when=asyncio.FIRST_COMPLETED)
         finally:
             stopping.cancel()
-            if not receiving.done():
-                # Cancelled it has had no message: it stays the broker's.
-                receiving.cancel()
-                await asyncio.wait([receiving])
-        return None if receiving.cancelled() else receiving.result()
+            if not doing.done():
+                doing.cancel()
+                await asyncio.wait([doing])
+        return doing
 
     async def _consume(self, delivery: Delivery) -> None:
         """Have the handler called; FastStream settles the message as the acknowledgement policy says."""
@@ -264,18 +269,19 @@ class LegatoSubscriber(TasksMixin, SubscriberUsecase[Delivery]):
         task.add_done_callback(self._pauses.discard)
 
     async def _end(self, delivery: Delivery) -> None:
-        """Settle a message after its pause, or wait until the application has; then close the session."""
+        """Settle a message after its pause, or wait until the application has; then close the session.
+
+        When the subscriber stops, also if it did so before the pause began, the message comes again at once.
+        """
         session = delivery.session
         assert session is not None
         try:
-            await delivery.settled.wait()
+            await self._unless_stopping(delivery.settled.wait())
             if delivery.nacked:
                 pause_s = delivery.delay_s
                 if pause_s is None:
                     pause_s = self._backoff.pause_s(delivery.message.delivery_count)
-                await asyncio.sleep(pause_s)
-        except asyncio.CancelledError:
-            pass  # the subscriber stops: it comes again at once
+                await self._unless_stopping(asyncio.sleep(pause_s))
         finally:
             with contextlib.suppress(JMSError):
                 if delivery.nacked:

@@ -19,7 +19,6 @@ from legato.client import ConnectionFactory, Queue, TextMessage
 from legato.errors import ConfigError
 from legato.faststream import LegatoBroker, LegatoMessage, LegatoResponse, LegatoRouter
 from legato.testing import LocalBroker, broker, broker_pair
-from tests.support.forked_process import quick_starts
 
 WAIT_S = 20.0
 
@@ -373,20 +372,25 @@ def test_a_service_that_stops_finishes_what_it_has_and_leaves_the_rest(running: 
     assert [message.delivery_count for message in running.messages("stopping")] == [1, 1]
 
 
-@pytest.mark.slow
-def test_a_message_in_its_pause_comes_at_once_when_the_service_stops(running: LocalBroker) -> None:
-    async def story() -> None:
-        service, heard = LegatoBroker(running.url), Heard()
+@pytest.mark.parametrize("raises", ["before the stop", "during the stop"])
+def test_a_message_in_its_pause_comes_at_once_when_the_service_stops(running: LocalBroker, raises: str) -> None:
+    name = f"pausing {raises}"
 
-        @service.subscriber("pausing", retry_delay_s=3600)
+    async def story() -> None:
+        service, heard, gate = LegatoBroker(running.url, graceful_timeout=WAIT_S), Heard(), asyncio.Event()
+
+        @service.subscriber(name, retry_delay_s=3600)
         async def handle(number: int) -> None:
             heard.add(number)
+            if raises == "during the stop":
+                await gate.wait()
             raise ValueError(number)
 
         async with started(service):
-            await service.publish(1, "pausing")
+            await service.publish(1, name)
             await heard.next()
-        assert running.waiting("pausing") == 1
+            asyncio.get_running_loop().call_later(0.1, gate.set)
+        assert running.waiting(name) == 1
 
     told(story)
 
@@ -447,7 +451,7 @@ def test_messages_survive_a_failover_in_the_middle_of_handlers(tmp_path: Any) ->
             assert sorted([int(str(await each.decode())) for each in results if each is not None]) == [0, 1, 2, 3]
             assert await out.get_one(timeout=0.05) is None
 
-    with quick_starts(), broker_pair(tmp_path) as pair:
+    with broker_pair(tmp_path) as pair:
         asyncio.run(story(pair))
 
 
