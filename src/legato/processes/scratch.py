@@ -1,5 +1,6 @@
 """Seed, ports and directory of a run of processes, chosen before it starts."""
 
+import contextlib
 import random
 import shutil
 import socket
@@ -7,6 +8,8 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from legato.errors import ConfigError
+
+_LISTENING = range(20_000, 32_768)
 
 
 def choose_seed() -> int:
@@ -20,15 +23,38 @@ def choose_ports(wanted: int) -> tuple[int, int]:
     Raises:
         ConfigError: a wanted port is in use.
     """
-    with socket.socket() as first, socket.socket() as second:
-        for number, probe in enumerate((first, second)):
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            port = wanted + number if wanted else 0
+    if not wanted:
+        first, second = free_ports(2)
+        return first, second
+    for port in (wanted, wanted + 1):
+        with socket.socket() as probe:
             try:
-                probe.bind(("127.0.0.1", port))
+                _bind(probe, port)
             except OSError as error:
                 raise ConfigError(f"Port {port} is in use; give another --port, or none for free ones.") from error
-        return first.getsockname()[1], second.getsockname()[1]
+    return wanted, wanted + 1
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports of this machine that nobody listens on now, all different.
+
+    No outgoing connection takes one of them before it is used: systems choose theirs from 32768 upwards.
+    """
+    with ExitStack() as stack:
+        found: list[int] = []
+        while len(found) < count:
+            probe = stack.enter_context(socket.socket())
+            port = random.SystemRandom().choice(_LISTENING)
+            with contextlib.suppress(OSError):
+                _bind(probe, port)
+                found.append(port)
+        return found
+
+
+def _bind(probe: socket.socket, port: int) -> None:
+    probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    probe.bind(("127.0.0.1", port))
+    probe.listen()
 
 
 def prepare_directory(out: Path, command: str = "demo") -> None:
@@ -47,10 +73,3 @@ def prepare_directory(out: Path, command: str = "demo") -> None:
     out.mkdir(parents=True)
     marker.write_text(f"Made by `legato {command}`, which empties this directory when it runs again.\n")
     (out / "logs").mkdir()
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports of this machine that nobody listens on now, all different."""
-    with ExitStack() as stack:
-        sockets = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
-        return [each.getsockname()[1] for each in sockets]

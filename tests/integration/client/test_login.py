@@ -43,9 +43,11 @@ def listening(serve: Callable[[socket.socket], None]) -> Iterator[int]:
                     except OSError:
                         continue
 
-        threading.Thread(target=run, daemon=True).start()
+        serving = threading.Thread(target=run, daemon=True)
+        serving.start()
         yield listener.getsockname()[1]
         listener.shutdown(socket.SHUT_RDWR)
+        serving.join()
 
 
 def eavesdropper(heard: list[bytes]) -> Callable[[socket.socket], None]:
