@@ -2,6 +2,8 @@
 started once, and what takes long comes first, so that all workers end at the same time. Tests with the marker `slow`
 run in `make test-full` only, or when they are named."""
 
+import os
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -9,6 +11,7 @@ from hypothesis import settings
 from xdist.scheduler import LoadFileScheduling  # type: ignore[import-untyped]
 
 from tests.support.examples import QUICK
+from tests.support.forked_process import quick_starts
 
 settings.load_profile(QUICK)
 
@@ -30,11 +33,30 @@ _LONGEST_FIRST = (
 _SPARK_TIMEOUT_S = 300
 
 
+WORKERS_PER_PROCESSOR = 2
+"""Tests wait for other processes half of the time."""
+
+
 class OneSpark(LoadFileScheduling):  # type: ignore[misc]
     """A file's tests stay together, and all that need Spark are one worker's."""
 
     def _split_scope(self, nodeid: str) -> str:
         return _SPARK if nodeid.startswith(_SPARK) else str(super()._split_scope(nodeid))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _quick_starts() -> Iterator[None]:
+    """Each broker is forked from a process that has loaded its modules, which saves most of what its start costs."""
+    with quick_starts():
+        yield
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
+    """The number of workers for `-n auto`; xdist looks at its variable itself."""
+    if "PYTEST_XDIST_AUTO_NUM_WORKERS" in os.environ:
+        return None
+    return WORKERS_PER_PROCESSOR * len(os.sched_getaffinity(0))
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -10,13 +10,12 @@ from pathlib import Path
 import pytest
 
 from legato.testing import broker_pair
-from tests.support.forked_process import quick_starts
 from tests.support.services import under_kills
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["celery", "faststream"])
 def test_every_order_is_billed_although_the_broker_is_killed_twice(name: str, tmp_path: Path) -> None:
-    with quick_starts(), broker_pair(tmp_path) as pair:
+    with broker_pair(tmp_path) as pair:
         account = under_kills(name, tmp_path, pair, kills=2, orders=60)
     assert account.complete, str(account)

@@ -12,7 +12,6 @@ import pytest
 from legato import testing
 from legato.client import Connection, ConnectionFactory, JMSContext
 from tests.support.broker import BrokerPair, broker_pair
-from tests.support.forked_process import quick_starts
 from tests.support.twins import BlockingFactory, Loop
 
 _names = itertools.count(1)
@@ -42,7 +41,7 @@ def shared_pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[testing.Br
     settings = directory / "legato.toml"
     settings.write_text('[[address]]\nmatch = "exclusive.#"\nexclusive = true\n')
     options = ("--no-ledger", "--config", str(settings))
-    with quick_starts(), testing.broker_pair(directory, options=options) as pair:
+    with testing.broker_pair(directory, options=options) as pair:
         yield pair
 
 

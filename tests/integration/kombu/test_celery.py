@@ -16,7 +16,6 @@ import pytest
 
 from legato.testing import LocalBroker, broker, broker_pair
 from tests.support import celery_tasks as tasks
-from tests.support.forked_process import quick_starts
 
 ROOT = Path(__file__).parents[3]
 WAIT_S = 30.0
@@ -134,7 +133,7 @@ def test_the_tasks_of_a_killed_worker_go_to_another(tmp_path: Path) -> None:
     gate, notes = tmp_path / "gate", tmp_path / "notes"
     options = ("--pool", "solo", "--queues", "gated", "--without-mingle", "--without-gossip")
     environment = {"LEGATO_SERVER_RECONNECT_TIMEOUT_S": "0.5"}
-    with quick_starts(), broker_pair(tmp_path / "pair", environment=environment) as pair:
+    with broker_pair(tmp_path / "pair", environment=environment) as pair:
         url = pair.url.replace("amqp://", "legato://")
         with worker(pair.url, tmp_path / "first.log", *options, "-n", "first@%h") as first:
             with tasks.app.connection_for_write(url) as connection, connection.Producer() as producer:

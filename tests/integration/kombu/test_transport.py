@@ -18,7 +18,6 @@ import legato.kombu
 from legato.errors import ConfigError
 from legato.kombu.bindings import TABLE
 from legato.testing import LocalBroker, Network, broker, broker_pair
-from tests.support.forked_process import quick_starts
 
 WAIT_S = 20.0
 NOTHING_S = 0.1
@@ -383,13 +382,13 @@ def test_plain_clients_can_send_tasks_queues(running: LocalBroker, connect: Call
 def cut_network(tmp_path: Any) -> Iterator[tuple[Any, Network]]:
     # What a client held that is gone for good is not kept for its return for long.
     soon = {"LEGATO_SERVER_RECONNECT_TIMEOUT_S": "2"}
-    with quick_starts(), broker_pair(tmp_path, environment=soon) as pair, Network(pair) as network:
+    with broker_pair(tmp_path, environment=soon) as pair, Network(pair) as network:
         yield pair, network
 
 
 @pytest.mark.slow
 def test_bindings_and_messages_survive_the_death_of_both_brokers(tmp_path: Any) -> None:
-    with quick_starts(), broker_pair(tmp_path) as pair, Connection(url_of(pair.url)) as connection:
+    with broker_pair(tmp_path) as pair, Connection(url_of(pair.url)) as connection:
         feeds = Exchange("feeds", "topic")
         for name in ("one", "two"):
             Queue(name, feeds, "feed.#", channel=connection.default_channel).declare()
@@ -408,7 +407,7 @@ def test_bindings_and_messages_survive_the_death_of_both_brokers(tmp_path: Any) 
 
 def test_acknowledgements_and_held_messages_go_over_a_failover(tmp_path: Any) -> None:
     """A consumer sees nothing of it: what it has it can acknowledge, and nothing comes twice."""
-    with quick_starts(), broker_pair(tmp_path) as pair, Connection(url_of(pair.url)) as connection:
+    with broker_pair(tmp_path) as pair, Connection(url_of(pair.url)) as connection:
         producer = connection.Producer()
         news = Exchange("news", "fanout", durable=False)
         sink = Sink(connection, Queue("held"), prefetch=3)
