@@ -136,7 +136,7 @@ class Channel(base.StdChannel):  # type: ignore[misc]
         except JMSError as error:
             if found is not None:
                 return queue_declare_ok_t(name, 0, 0)
-            raise ChannelRefusedError(f"There is no queue {name!r}: {error}", (50, 10), "", NOT_FOUND) from error
+            raise ChannelRefusedError(f"There is no queue {name!r}: {error}", code=NOT_FOUND) from error
         return queue_declare_ok_t(name, view["depth"], view["consumers"])
 
     def _manage(self, operation: str, name: str) -> Any:
@@ -310,6 +310,9 @@ class Channel(base.StdChannel):  # type: ignore[misc]
         """Receive no more; what was delivered can still be acknowledged, what was not goes back."""
         consumer = self._consumers.pop(consumer_tag, None)
         if consumer is None:
+            return
+        if consumer.puller.no_ack:
+            consumer.puller.close()
             return
         consumer.puller.stop()
         self._retired.append(consumer.puller)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import logging
 import os
 import queue
@@ -12,14 +13,15 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from legato.client import ConnectionFactory, Destination, Message, Session
+from legato.client import ConnectionFactory, DeliveryMode, Destination, Message, Session
 from legato.client.aio import ConnectionFactory as AsyncConnectionFactory
 from legato.client.management import request
-from legato.errors import JMSError, TransactionRolledBackError
+from legato.errors import InvalidDestinationError, JMSError, TransactionRolledBackError
 from legato.kombu.bindings import Binding, BindingTable
 from legato.kombu.envelope import Sending
 from legato.kombu.errors import BrokerLostError, translated
 from legato.kombu.receiving import Puller, Quota, Receiving
+from legato.quoting import sentence
 
 if TYPE_CHECKING:
     from legato.kombu.channel import Channel
@@ -28,6 +30,12 @@ log = logging.getLogger("legato.kombu")
 
 RECONNECT_ATTEMPTS = 80
 """Rounds through all brokers before a publication raises, about a minute with the client's pauses; consumers go on."""
+DELETIONS_MAX = 3
+"""How often a message is sent if its destination was deleted each time, which ends the link to it.
+
+Celery deletes the queue of a reply once it has it, and makes it again for the next one: the link is the only thing that
+is out of date. A queue that is deleted for good is made again by the message, as by the first that it ever had.
+"""
 
 
 class BrokerConnection:
@@ -61,6 +69,7 @@ class BrokerConnection:
         with translated():
             sender = ConnectionFactory(uri, **{"reconnect_attempts": RECONNECT_ATTEMPTS, **options})
             self._connection = sender.create_connection()
+            self._connection.exception_listener = _on_exception
             self._connection.start()
             self._session = self._connection.create_session()
             self._producer = self._session.create_producer()
@@ -117,20 +126,32 @@ class BrokerConnection:
         """Send a message to one queue, or to several in one transaction; returns when the broker has stored it."""
         with self._used():
             if len(copies) == 1:
-                _send(self._producer, *copies[0])
+                self._send_one(*copies[0])
                 return
             session = self._transacted
             if session is None:
                 session = self._transacted = self._connection.create_session(transacted=True)
+            attempts = itertools.count(1)
             while True:
                 with session.create_producer() as producer:
-                    for copy in copies:
-                        _send(producer, *copy)
                     try:
+                        for copy in copies:
+                            _send(producer, *copy)
                         session.commit()
                     except TransactionRolledBackError:
                         continue  # a failover came: none of them was sent
+                    except InvalidDestinationError:
+                        session.rollback()
+                        if next(attempts) == DELETIONS_MAX:
+                            raise
+                        continue
                 return
+
+    def _send_one(self, destination: Destination, message: Message, how: Sending) -> None:
+        for _ in range(DELETIONS_MAX - 1):
+            with contextlib.suppress(InvalidDestinationError):
+                return _send(self._producer, destination, message, how)
+        _send(self._producer, destination, message, how)
 
     # -- receiving ---------------------------------------------------------------------------------------
 
@@ -266,12 +287,21 @@ class BrokerConnection:
                     self._delete_topic(binding.queue)
 
 
+def _on_exception(error: JMSError) -> None:
+    """What the connection that sends tells without being asked: raised by what is sent next, if it matters."""
+    if isinstance(error, InvalidDestinationError):
+        log.debug("= %s", sentence(error))
+    else:
+        log.warning("! %s", sentence(error))
+
+
 def _send(producer: Any, destination: Destination, message: Message, how: Sending) -> None:
     producer.send(
         message,
         destination=destination,
         priority=how.priority,
-        delivery_mode=how.delivery_mode,
+        # A transient one too: what the broker has not confirmed may have been sent to a queue that was just deleted.
+        delivery_mode=DeliveryMode.PERSISTENT,
         time_to_live_ms=how.time_to_live_ms,
         delivery_delay_ms=how.delivery_delay_ms,
     )

@@ -10,13 +10,13 @@ import msgspec
 from kombu import message as kombu_message
 from kombu.utils.json import dumps, loads
 
-from legato.client import BytesMessage, DeliveryMode, Message, TextMessage
+from legato.client import BytesMessage, Message, TextMessage
 
 HEADERS, PROPERTIES, EXCHANGE, ROUTING_KEY = "kombu_headers", "kombu_properties", "kombu_exchange", "kombu_routing_key"
 PRIORITY_MIN, PRIORITY_MAX = 0, 9
 TRANSIENT_MODE = 1
 """Kombu's delivery mode of a message that need not be stored."""
-_CARRIED = ("correlation_id", "delivery_mode", "priority", "expiration", "delivery_tag", "delivery_info")
+_CARRIED = ("correlation_id", "priority", "expiration", "delivery_tag", "delivery_info")
 """Properties that Legato carries in headers of its own, or that are made anew for each delivery."""
 
 
@@ -27,7 +27,6 @@ class Sending(msgspec.Struct, frozen=True):
     """How a message is sent."""
 
     priority: int
-    delivery_mode: DeliveryMode
     time_to_live_ms: int
     delivery_delay_ms: int
 
@@ -81,11 +80,9 @@ def sending(message: dict[str, Any], *, hold_eta: bool) -> Sending:
         priority = int(properties.get("priority") or PRIORITY_MIN)
     except (TypeError, ValueError):
         priority = PRIORITY_MIN
-    transient = properties.get("delivery_mode") in (TRANSIENT_MODE, "transient")
     expiration = properties.get("expiration")
     return Sending(
         priority=min(max(priority, PRIORITY_MIN), PRIORITY_MAX),
-        delivery_mode=DeliveryMode.NON_PERSISTENT if transient else DeliveryMode.PERSISTENT,
         # In AMQP 0.9.1 a TTL of 0 expires unless a consumer is there; the shortest here is 1 ms.
         time_to_live_ms=max(int(expiration), 1) if expiration is not None else 0,
         delivery_delay_ms=_delay_ms(message["headers"]) if hold_eta else 0,
@@ -125,7 +122,7 @@ def decode(message: Message, channel: Any, *, queue: str, tag: int, consumer_tag
         body = (body if isinstance(body, str) else "" if body is None else dumps(body)).encode()
     carried |= {
         "correlation_id": message.correlation_id,
-        "delivery_mode": int(message.delivery_mode),
+        "delivery_mode": carried.get("delivery_mode") or int(message.delivery_mode),
         "priority": message.priority,
         "delivery_tag": tag,
     }

@@ -26,12 +26,16 @@ class BrokerLostError(ConnectionError):  # type: ignore[misc]
 
 
 class ChannelRefusedError(ChannelError):  # type: ignore[misc]
-    """The broker refused one operation; the connection goes on. Its `code` is that of AMQP 0.9.1, if it has one."""
+    """The broker refused one operation; the connection goes on.
 
-    @property
-    def code(self) -> int:
-        """What kombu asks for."""
-        return int(self.reply_code or 0)
+    Args:
+        text: what is wrong.
+        code: of AMQP 0.9.1, where kombu looks at it; 0: none.
+    """
+
+    def __init__(self, text: str, *, code: int = 0) -> None:
+        super().__init__(text, reply_code=code)
+        self.code = code
 
 
 _OF_ONE_OPERATION = (InvalidDestinationError, InvalidSelectorError, JMSSecurityError, ResourceAllocationError)

@@ -360,15 +360,21 @@ class Receiving:
             await session.close()
 
     async def _renew(self) -> None:
-        session = self._connection.create_session()
         with contextlib.suppress(JMSError):  # its connection is gone, of which the consumers tell
-            producer = await session.create_producer(session.create_queue(TABLE))
             while True:
                 await asyncio.sleep(LEASE_S / RENEWALS_PER_LEASE)
-                for binding in tuple(self._leased):
-                    await producer.send(
-                        row_of(binding), time_to_live_ms=lease_ms(binding), delivery_mode=DeliveryMode.PERSISTENT
-                    )
+                async with self._connection.create_session() as session:
+                    try:
+                        await self._renew_all(session)
+                    except JMSError as error:
+                        log.warning("! Bindings of transient queues were not renewed: %s", sentence(error))
+
+    async def _renew_all(self, session: Session) -> None:
+        producer = await session.create_producer(session.create_queue(TABLE))
+        for binding in tuple(self._leased):
+            await producer.send(
+                row_of(binding), time_to_live_ms=lease_ms(binding), delivery_mode=DeliveryMode.PERSISTENT
+            )
 
     def close(self) -> None:
         """Close the connection, and end the thread. May be called again."""

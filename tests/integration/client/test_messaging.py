@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import textwrap
 import threading
 from collections.abc import Callable
@@ -25,6 +26,7 @@ from legato.client import (
     TextMessage,
     Topic,
 )
+from legato.client.management import request
 from tests.integration.client.helpers import NOTHING_COMES_S, WAIT_S, drain, receive, send, texts
 from tests.support.broker import BrokerPair, BrokerProcess
 from tests.support.server import free_port
@@ -155,6 +157,21 @@ def test_a_producer_without_destination_sends_where_each_send_says(connect: Conn
     fixed = session.create_producer(one)
     with pytest.raises(InvalidDestinationError, match="only"):
         fixed.send(TextMessage("e"), destination=two)
+
+
+def test_a_producer_without_destination_sends_to_a_queue_that_was_deleted_and_made_again(
+    calm_pair: BrokerPair, connect: Connect, queue_name: str
+) -> None:
+    connection = connect()
+    session = connection.create_session()
+    queue, producer = session.create_queue(queue_name), session.create_producer()
+    for number in range(3):
+        # What is sent before the client hears of the deletion is refused.
+        with contextlib.suppress(InvalidDestinationError):
+            producer.send(f"maybe {number}", destination=queue)
+        producer.send(f"surely {number}", destination=queue)
+        assert f"surely {number}" in [message.text for message in session.create_browser(queue)]
+        request(calm_pair.url, "delete", "queue", queue_name)
 
 
 @pytest.mark.parametrize("destination", [None, "orders", Queue(""), Topic("")])

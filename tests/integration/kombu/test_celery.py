@@ -93,7 +93,6 @@ def test_a_task_whose_process_is_killed_comes_again(working: object, tmp_path: P
     assert tasks.die_once.delay(str(tmp_path / "died")).get(timeout=WAIT_S) == "survived"
 
 
-@pytest.mark.slow
 def test_remote_control_reaches_the_worker_and_its_answer_comes_back(working: object) -> None:
     control = tasks.app.control
     [answer] = control.ping(timeout=WAIT_S, limit=1) or []

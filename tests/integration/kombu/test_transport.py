@@ -294,6 +294,26 @@ def test_queues_can_be_measured_purged_and_deleted(running: LocalBroker, connect
     assert caught.value.code == 404
 
 
+def test_a_transient_queue_may_be_deleted_and_made_again_under_its_name(connect: Callable[..., Connection]) -> None:
+    """As Celery does with the queue of a reply; whoever sends replies keeps its link to the former one."""
+    asking, answering = connect(), connect().channel().Producer()
+    for number in range(20):
+        queue = Queue("replies", Exchange("replies", durable=False), "r", durable=False, auto_delete=True)
+        sink = Sink(asking, queue, no_ack=True)
+        answering.publish(number, exchange="replies", routing_key="r", delivery_mode="transient")
+        [message] = sink.take(1)
+        assert (message.payload, message.properties["delivery_mode"]) == (number, 1)
+        sink.consumer.cancel()
+        queue(sink.channel).delete()
+
+
+def test_a_refused_operation_has_no_code_unless_kombu_looks_at_it(connect: Callable[..., Connection]) -> None:
+    channel = connect().channel()
+    with pytest.raises(legato.kombu.ChannelRefusedError, match="settled already") as caught:
+        channel.basic_ack(7)
+    assert caught.value.code == 0
+
+
 def test_messages_expire_by_their_own_time_or_their_queues(timed: LocalBroker) -> None:
     with Connection(url_of(timed.url)) as connection:
         _expire(timed, connection)

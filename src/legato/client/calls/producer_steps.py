@@ -96,7 +96,9 @@ class ProducerSteps:
                     "one with each send()."
                 )
             target = checked(destination)
-            route = self._routes.get(target) or (yield from self._open_route(target))
+            known = self._routes.get(target)
+            # The broker closes the link to a destination that is deleted. It may exist again, or be made by the next.
+            route = known if known is not None and not known.end.closed else (yield from self._open_route(target))
         waiting = route.end.outgoing.waiting
         if len(waiting) >= self._window:
             # Woken at half, so that the two threads take turns in lumps.
