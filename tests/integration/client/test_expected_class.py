@@ -141,7 +141,9 @@ def test_what_is_no_class_of_messages_is_refused_and_nothing_is_received(connect
     fill(connection, queue_name, TextMessage("tea"))
     _, consumer = opened(connection, queue_name, AcknowledgeMode.AUTO)
     receive: Any = consumer.receive
-    for wrong in (str, "TextMessage", TextMessage("tea"), b""):
+    with pytest.raises(JMSError, match=r"receive_body\(str\)"):
+        receive(str, timeout_s=WAIT_S)
+    for wrong in ("TextMessage", TextMessage("tea"), b""):
         with pytest.raises(JMSError, match="A class of messages is needed"):
             receive(wrong, timeout_s=WAIT_S)
     no_wait: Any = consumer.receive_no_wait

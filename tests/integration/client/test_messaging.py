@@ -170,7 +170,7 @@ def test_a_producer_without_destination_sends_to_a_queue_that_was_deleted_and_ma
         with contextlib.suppress(InvalidDestinationError):
             producer.send(f"maybe {number}", destination=queue)
         producer.send(f"surely {number}", destination=queue)
-        assert f"surely {number}" in [message.text for message in session.create_browser(queue)]
+        assert f"surely {number}" in [message.body for message in session.create_browser(queue)]
         request(calm_pair.url, "delete", "queue", queue_name)
 
 
