@@ -37,17 +37,34 @@ def name(page: Path) -> str:
     return page.name
 
 
+def in_the_order_of_readme() -> list[Path]:
+    """The pages with Python as a reader opens them: README, those it links to, the others."""
+    readme = ROOT / "README.md"
+    linked = [(ROOT / link).resolve() for link in re.findall(r"\]\(([^)#]+\.md)", readme.read_text())]
+    order = [readme, *linked]
+    with_python = [page for page in PAGES if blocks(page, "python")]
+    return sorted(with_python, key=lambda page: order.index(page) if page in order else len(order))
+
+
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerPair]:
     with broker_pair(tmp_path_factory.mktemp("docs")) as running:
         yield running
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "python")], ids=name)
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the reader is: files of one page are there when the next one is read."""
+    return tmp_path_factory.mktemp("reader")
+
+
+@pytest.mark.parametrize("page", in_the_order_of_readme(), ids=name)
+@pytest.mark.parametrize("reading", ["first", "second"])
 def test_the_python_of_a_page_runs_from_top_to_bottom(
-    page: Path, pair: BrokerPair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    page: Path, reading: str, pair: BrokerPair, directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.chdir(tmp_path)
+    """All pages in the order of README on one broker, and all of them again: none needs a broker without messages."""
+    monkeypatch.chdir(directory)
     namespace: dict[str, object] = {"__name__": "__main__"}
     for line, code in blocks(page, "python"):
         if FILE.match(code):
