@@ -21,7 +21,7 @@ endef
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_NO_INPUT := 1
 
-.PHONY: help install demo test test-full check unit attacks bench-logins chaos drill-chaos bench browser contract audit-checks audit-dependencies faces fuzz attack-fairness message-states lock wheels clean
+.PHONY: help install demo test test-full check unit attacks bench-logins chaos drill-chaos bench browser contract audit-checks cli-reference site audit-dependencies faces fuzz attack-fairness message-states lock wheels clean
 .DEFAULT_GOAL := help
 
 help: ## Show this list
@@ -96,6 +96,14 @@ contract: $(INSTALLED) ## Write docs/reference/contract.md: which test shows whi
 
 message-states: $(INSTALLED) ## Write docs/reference/message-states.md from the table in the core
 	@$(BIN)/python -m tools.message_states_page
+
+cli-reference: $(INSTALLED) ## Write docs/reference/cli.md from the commands of `legato`
+	@$(BIN)/python -m tools.cli_page
+
+site: $(INSTALLED) ## The documentation as a site in build/site, to read in a browser; PROJECT_URL=https://... for links to sources
+	$(BIN)/python -m pip install --quiet --editable '.[docs]'
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "The site is in build/site: open build/site/index.html, or run python3 -m http.server --directory build/site"
 
 wheels: $(INSTALLED) ## Wheels of Legato and of its engine in dist/, tried in new environments; PROJECT_URL=https://... for links
 	@$(BIN)/python -m tools.make_wheels $(ARGS)

@@ -10,8 +10,11 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 DIRECTORIES = ("src", "tests", "docs", "simulator", "bench", "deploy", "interop", "examples", "tools")
 SUFFIXES = {".py", ".md", ".toml", ".lark", ".c", ".txt"}
-NOT_READ = {"docs/standards", "tests/architecture/test_citations.py", "tools/citations.py", "CHANGELOG.md"}
-"""Lists of sections, and the texts that show citations to nothing."""
+NOT_READ = {
+    *("docs/standards", "tests/architecture/test_citations.py", "tools/citations.py", "CHANGELOG.md"),
+    *("tests/architecture/test_site.py", "tools/site_hooks.py"),
+}
+"""Lists of sections, and the texts that show citations to nothing, or pages of the site."""
 
 SPECIFICATION_TESTS = "tests/conformance/jms"
 """Their docstrings begin with the section that they show."""

@@ -1,0 +1,45 @@
+"""Writer of docs/reference/cli.md: every command of `legato`, its arguments and options, from the program itself."""
+
+import re
+import sys
+from pathlib import Path
+
+import typer
+from typer.cli import get_docs_for_click
+from typer.main import get_command
+
+from legato.cli.main import app
+
+PAGE = Path(__file__).parents[1] / "docs" / "reference" / "cli.md"
+_HEAD = """# Commands
+
+Every command of `legato`, as `legato COMMAND --help` shows it. Exit codes: 0 if all went well, 1 if nothing was
+found or something failed, 2 if the command line is wrong. `LEGATO_URL` stands for `--url`.
+`legato --install-completion` lets the shell complete commands and options.
+
+This page is made by `make cli-reference`.
+
+"""
+_MARKUP = re.compile(r"`[^`\n]*`|^```.*?^```$|[<>]", re.DOTALL | re.MULTILINE)
+_EXAMPLES = re.compile(r"^(Examples?): (legato .*?)\n\n", re.DOTALL | re.MULTILINE)
+_ESCAPED = {"<": "&lt;", ">": "&gt;"}
+
+
+def page() -> str:
+    """The page as it should be."""
+    command = get_command(app)
+    text = get_docs_for_click(obj=command, ctx=typer.Context(command, info_name="legato"), name="legato", indent=1)
+    text = re.sub(r" {2,}(?=\[(default|env var|required))", " ", text)
+    text = _EXAMPLES.sub(_as_commands, text)
+    return _HEAD + _MARKUP.sub(lambda found: _ESCAPED.get(found[0], found[0]), text).rstrip() + "\n"
+
+
+def _as_commands(found: re.Match[str]) -> str:
+    """Examples one a line, as they are entered."""
+    commands = re.split(r"; (?=legato )", " ".join(found[2].split()))
+    return f"**{found[1]}**:\n\n```console\n" + "".join(f"$ {command}\n" for command in commands) + "```\n\n"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page())
+    sys.exit(0)
