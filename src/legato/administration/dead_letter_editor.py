@@ -9,6 +9,7 @@ from typing import Any
 
 from legato.administration.dead_letters import Letter, is_flow, selector_of
 from legato.client import BytesMessage, Connection, ConnectionFactory, Message, Queue, TextMessage
+from legato.client.failover.uri import short_wait
 from legato.client.management import request
 from legato.client.messages.properties import DELIVERY_COUNT, Properties
 from legato.errors import JMSError, MessageFormatError
@@ -73,7 +74,7 @@ def replace(url: str, letter: Letter, body: Any, by: str) -> str:
     Raises:
         JMSError: it is gone, or the new body is no message of a flow where the old one was.
     """
-    with ConnectionFactory(url).create_connection() as connection:
+    with ConnectionFactory(url, **short_wait(url)).create_connection() as connection:
         connection.start()
         return replace_in(
             connection, lambda: request(url, "edit", "queue", letter.queue, message_id=letter.id), letter, body, by

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from legato.client import BytesMessage, Connection, ConnectionFactory, Message, Queue, TextMessage
+from legato.client.failover.uri import short_wait
 from legato.client.management import request, rows
 from legato.core.dead_letters import (
     CAUSE,
@@ -148,7 +149,7 @@ def find_queue(url: str, name: str) -> str:
 
 def letters(url: str, queue: str, limit: int = LOOKED_AT_MAX) -> Iterator[Letter]:
     """The dead letters of a queue, the oldest first."""
-    with ConnectionFactory(url).create_connection() as connection:
+    with ConnectionFactory(url, **short_wait(url)).create_connection() as connection:
         connection.start()
         yield from letters_of(connection, queue, limit)
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from legato.amqp.names import FLOW_BUNDLE, FLOW_TRACE_ID
 from legato.client import Connection, ConnectionFactory, Message, Queue
+from legato.client.failover.uri import short_wait
 from legato.client.management import rows
 from legato.core.dead_letters import EXCEPTION
 from legato.errors import MessageFormatError
@@ -54,7 +55,7 @@ class Step:
 def steps_of(url: str, trace_id: str, prefix: str) -> list[Step]:
     """All that is known of a flow, and of the flows that it began, in the order of their calls."""
     queues = list(rows(url, "queue"))
-    with ConnectionFactory(url).create_connection() as connection:
+    with ConnectionFactory(url, **short_wait(url)).create_connection() as connection:
         connection.start()
         return steps_in(connection, queues, trace_id, prefix)
 

@@ -21,8 +21,12 @@ def browse(
 
     from legato.cli.rendering import say_message
     from legato.client import ConnectionFactory
+    from legato.client.failover.uri import short_wait
 
-    with ConnectionFactory(url).create_connection() as connection, connection.create_session() as session:
+    with (
+        ConnectionFactory(url, **short_wait(url)).create_connection() as connection,
+        connection.create_session() as session,
+    ):
         connection.start()
         with session.create_browser(session.create_queue(queue)) as messages:
             for message in islice(messages, count or None):

@@ -24,10 +24,11 @@ def receive(
     """
     from legato.cli.rendering import say_message
     from legato.client import AcknowledgeMode, ConnectionFactory
+    from legato.client.failover.uri import short_wait
 
     received = 0
     with (
-        ConnectionFactory(url).create_connection() as connection,
+        ConnectionFactory(url, **short_wait(url)).create_connection() as connection,
         connection.create_session(acknowledge_mode=AcknowledgeMode.CLIENT) as session,
     ):
         consumer = session.create_consumer(session.create_queue(queue))

@@ -39,9 +39,13 @@ def send(
     properties = dict(parse_property(given) for given in property_ or [])
 
     from legato.client import BytesMessage, ConnectionFactory, TextMessage
+    from legato.client.failover.uri import short_wait
 
     sent = 0
-    with ConnectionFactory(url).create_connection() as connection, connection.create_session() as session:
+    with (
+        ConnectionFactory(url, **short_wait(url)).create_connection() as connection,
+        connection.create_session() as session,
+    ):
         producer = session.create_producer(session.create_queue(queue))
         for body in bodies(text, file, count):
             message = BytesMessage(body) if isinstance(body, bytes) else TextMessage(body)

@@ -38,9 +38,13 @@ def ask(url: str) -> dict[str, Any]:
     """The status of the broker that serves `url`."""
     from legato.amqp.names import STATUS_ADDRESS
     from legato.client import BytesMessage, ConnectionFactory
+    from legato.client.failover.uri import short_wait
     from legato.errors import JMSError
 
-    with ConnectionFactory(url).create_connection() as connection, connection.create_session() as session:
+    with (
+        ConnectionFactory(url, **short_wait(url)).create_connection() as connection,
+        connection.create_session() as session,
+    ):
         consumer = session.create_consumer(session.create_queue(STATUS_ADDRESS))
         connection.start()
         message = consumer.receive(timeout_s=ANSWER_WAIT_S)

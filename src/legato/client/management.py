@@ -8,6 +8,7 @@ from typing import Any
 
 from legato.amqp.names import MANAGEMENT_ADDRESS
 from legato.client.connection import ConnectionFactory
+from legato.client.failover.uri import short_wait
 from legato.client.messages import TextMessage
 from legato.errors import JMSError
 
@@ -25,7 +26,10 @@ def request(url: str, operation: str, type: str, name: str = "", **arguments: st
     Raises:
         JMSError: the broker refused it, or did not answer.
     """
-    with ConnectionFactory(url).create_connection() as connection, connection.create_session() as session:
+    with (
+        ConnectionFactory(url, **short_wait(url)).create_connection() as connection,
+        connection.create_session() as session,
+    ):
         address = session.create_queue(MANAGEMENT_ADDRESS)
         answers = session.create_consumer(address)
         connection.start()

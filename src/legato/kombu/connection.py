@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from legato.client import ConnectionFactory, DeliveryMode, Destination, Message, Session
 from legato.client.aio import ConnectionFactory as AsyncConnectionFactory
+from legato.client.failover.uri import short_wait
 from legato.client.management import request
 from legato.errors import InvalidDestinationError, JMSError, TransactionRolledBackError
 from legato.kombu.bindings import Binding, BindingTable
@@ -67,7 +68,7 @@ class BrokerConnection:
         self._receiving: Receiving | None = None
         self._options = options
         with translated():
-            sender = ConnectionFactory(uri, **{"reconnect_attempts": RECONNECT_ATTEMPTS, **options})
+            sender = ConnectionFactory(uri, **{"reconnect_attempts": RECONNECT_ATTEMPTS, **short_wait(uri), **options})
             self._connection = sender.create_connection()
             self._connection.exception_listener = _on_exception
             self._connection.start()

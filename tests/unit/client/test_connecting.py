@@ -1,5 +1,6 @@
 """Which broker comes next: after which loss, of whom brokers told, and when it is of no use to go on."""
 
+import socket
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,10 +13,11 @@ from legato.client.failover.connection_attempts import ConnectionAttempts
 from legato.client.failover.disconnect_reason import Detection, Loss, loss_of
 from legato.client.failover.schedule import SILENT_HOST_TIMEOUT_S
 from legato.client.failover.uri import Host, parse_uri
-from legato.client.failover.wire import RedirectedError, refusal
+from legato.client.failover.wire import NoTlsError, RedirectedError, refusal
 from legato.errors import InvalidClientIDError, JMSError, JMSSecurityError
 
 A, B, C, D = (Host(name, 5672) for name in "abcd")
+UNKNOWN = socket.gaierror(socket.EAI_NONAME, "Name or service not known")
 GONE = ConnectionRefusedError(111, "Connection refused")
 
 
@@ -137,6 +139,57 @@ def test_the_first_connection_fails_after_its_attempts() -> None:
     with pytest.raises(JMSError, match="a:5672") as caught:
         made.next(0.0)
     assert caught.value.code is None
+
+
+def test_the_first_connection_is_tried_for_a_minute_and_the_error_says_so() -> None:
+    """A service may start before its broker; CONTRACT E8."""
+    made = connecting(connected=False)
+    for waited_s in (0.0, 1.5, 30.0, 59.9):
+        assert made.next(0.0, waited_s).host == A
+        made.failed(A, GONE)
+        assert made.next(0.0, waited_s + 4).host == B, "a round that has begun is ended"
+        made.failed(B, GONE)
+    with pytest.raises(JMSError, match=r"in 60 s \(a:5672: Connection refused; b:5672: ") as caught:
+        made.next(0.0, 60.0)
+    assert caught.value.code is None
+    let_in(made)
+    made.begin_again(lost(A))
+    assert made.next(0.0, 3600.0).host == A
+
+
+def test_at_least_one_round_is_tried() -> None:
+    made = connecting("connect_wait_s=0", connected=False)
+    assert [made.next(0.0, 5.0).host, made.next(0.0, 9.0).host] == [A, B]
+    with pytest.raises(JMSError):
+        made.next(0.0, 9.0)
+
+
+def test_rounds_that_are_given_are_tried_however_long_that_takes() -> None:
+    made = connecting("connect_attempts=2", connected=False)
+    assert [made.next(0.0, 100.0).host for _ in range(4)] == [A, B, A, B]
+    for_ever = connecting("connect_attempts=-1", connected=False)
+    assert for_ever.next(0.0, 1e9)
+
+
+@pytest.mark.parametrize("hopeless", [UNKNOWN, NoTlsError("it speaks no TLS")], ids=["unknown", "no TLS"])
+def test_what_waiting_does_not_help_fails_at_once(hopeless: Exception) -> None:
+    made = connecting(connected=False)
+    made.failed(A, hopeless)
+    with pytest.raises(JMSError, match=r"a:5672: .*b:5672: .*Correct the connection URI"):
+        made.failed(B, hopeless)
+    one_of_two = connecting(connected=False)
+    one_of_two.failed(A, hopeless)
+    one_of_two.failed(B, GONE)
+    one_of_two.failed(A, hopeless)
+    busy = socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution")
+    one_of_two.failed(A, busy)
+
+
+def test_an_unknown_host_is_waited_for_after_a_loss_and_where_rounds_are_given() -> None:
+    """A container's name may come after it."""
+    for made in (connecting(), connecting("connect_attempts=3", connected=False)):
+        made.failed(A, UNKNOWN)
+        made.failed(B, UNKNOWN)
 
 
 def test_hosts_that_a_broker_tells_of_come_after_those_of_the_uri_and_are_remembered() -> None:

@@ -40,6 +40,7 @@ def test_only_hornetq_releases_calls_and_needs_to_be_asked_to_fail_over() -> Non
         hornetq = name == "hornetq"
         assert contract.releases_blocked_calls is hornetq
         assert contract.resends is not hornetq
+        assert contract.redelivers_on_listener_error is (name == "legato")
         assert contract.exception_on_failover is hornetq
         assert contract.failover_on_server_shutdown is not hornetq
         assert contract.failover_on_initial_connection is not hornetq

@@ -56,7 +56,7 @@ class SessionSteps(Generic[_Producer, _Consumer, _Browser]):
             self._members,
             self._channel.gate,
             lambda: world.dispatcher(
-                self, f"legato session {name}", redeliver_on_error=options.listener_error == "redeliver"
+                self, f"legato session {name}", redeliver_on_error=options.redelivers_on_listener_error
             ),
         )
         self._transactions = SessionTransactions(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import socket
+
 import msgspec
 
 from legato.amqp.codec.types import UInt
@@ -10,12 +12,13 @@ from legato.client.failover.disconnect_reason import Detection, Loss
 from legato.client.failover.discovery import offered_hosts
 from legato.client.failover.schedule import SILENT_HOST_TIMEOUT_S, Schedule, Try
 from legato.client.failover.uri import Host, Uri
-from legato.client.failover.wire import RedirectedError, Wire
+from legato.client.failover.wire import NoTlsError, RedirectedError, Wire
 from legato.client.mapping.conditions import UNBLOCKED
 from legato.errors import InvalidClientIDError, JMSError, JMSSecurityError
 
 _POLICY = "sole-connection-enforcement-policy"
 _CLOSE_EXISTING = UInt(1)
+_UNKNOWN_NAME = (socket.EAI_NONAME, getattr(socket, "EAI_NODATA", socket.EAI_NONAME))
 
 
 class ConnectionAttempts:
@@ -35,9 +38,15 @@ class ConnectionAttempts:
         self._detour: Host | None = None
         """Where the host that was tried last sends us."""
         self._problems: dict[Host, str] = {}
+        self._hopeless: set[Host] = set()
+        """Hosts that waiting will not help: nobody knows the name, or no TLS is spoken there."""
         options = uri.options
-        hosts = uri.hosts if options.fails_over_at_first else uri.hosts[:1]
-        self._schedule = Schedule(hosts, options, rounds_max=options.connect_attempts)
+        self._first_hosts = uri.hosts if options.fails_over_at_first else uri.hosts[:1]
+        attempts = options.connect_attempts
+        if attempts is None:
+            self._schedule = Schedule(self._first_hosts, options, rounds_max=-1, waited_s_max=options.connect_wait_s)
+        else:
+            self._schedule = Schedule(self._first_hosts, options, rounds_max=attempts)
 
     @property
     def hosts(self) -> tuple[Host, ...]:
@@ -70,11 +79,12 @@ class ConnectionAttempts:
         )
         return True
 
-    def next(self, chance: float) -> Try:
+    def next(self, chance: float, waited_s: float = 0.0) -> Try:
         """The next try.
 
         Args:
             chance: from 0 to 1, draws what is left to chance.
+            waited_s: seconds since the first try after which nothing came about yet.
 
         Raises:
             JMSError: there is none left.
@@ -82,14 +92,20 @@ class ConnectionAttempts:
         self._attempts += 1
         if self._detour is not None:
             return Try(0.0, self._detour)
-        attempt = self._schedule.next(chance)
+        attempt = self._schedule.next(chance, waited_s)
         if attempt is None:
-            tried = "; ".join(f"{host}: {problem}" for host, problem in self._problems.items())
+            waited = f" in {waited_s:.0f} s" if waited_s >= 1 else ""
             raise JMSError(
-                f"No broker can be reached ({tried}). Check that one runs, and the hosts of the connection URI.",
+                f"No broker can be reached{waited} ({self.problems}). Check that one runs, and the hosts of the "
+                "connection URI.",
                 code=UNBLOCKED if self.connected_once else None,
             )
         return attempt
+
+    @property
+    def problems(self) -> str:
+        """Which hosts were tried, and why each is not the one."""
+        return "; ".join(f"{host}: {problem}" for host, problem in self._problems.items())
 
     def failed(self, host: Host, error: Exception) -> None:
         """A try failed.
@@ -103,6 +119,13 @@ class ConnectionAttempts:
         if isinstance(error, InvalidClientIDError) and not self.connected_once:
             raise error
         self._problems[host] = getattr(error, "strerror", None) or str(error)
+        if isinstance(error, NoTlsError) or (isinstance(error, socket.gaierror) and error.errno in _UNKNOWN_NAME):
+            self._hopeless.add(host)
+        else:
+            self._hopeless.discard(host)
+        patient = self.connected_once or self._uri.options.connect_attempts is not None
+        if not patient and self._hopeless.issuperset(self._first_hosts):
+            raise JMSError(f"No broker can be reached ({self.problems}). Correct the connection URI.", linked=error)
         # Who is sent on twice is sent in circles.
         on_detour, self._detour = self._detour is not None, None
         if isinstance(error, RedirectedError) and not on_detour and self._uri.options.discover:

@@ -1,4 +1,4 @@
-"""The four failover contracts: how calls report a failover where the documents disagree. Pure."""
+"""The four failover contracts: what happens where the documents disagree. Pure."""
 
 from __future__ import annotations
 
@@ -34,6 +34,9 @@ class FailoverContract(msgspec.Struct, frozen=True):
     """Whether the exception listener is told of every failover (B5, E18)."""
     space_lost_error: bool = False
     """Whether the exception listener gets a `SpaceLostError` if a transaction was aborted (A12, A13)."""
+    redelivers_on_listener_error: bool = False
+    """Whether a message comes again whose listener raised, in AUTO and DUPS_OK (Jakarta Messaging 8.7), or is done with
+    (C6)."""
     failover_on_server_shutdown: bool = True
     """Whether clients fail over from a broker that closes in good order (E7)."""
     failover_on_initial_connection: bool = True
@@ -41,7 +44,7 @@ class FailoverContract(msgspec.Struct, frozen=True):
 
 
 CONTRACTS: dict[str, FailoverContract] = {
-    "legato": FailoverContract(),
+    "legato": FailoverContract(redelivers_on_listener_error=True),
     "ems": FailoverContract(keeps_unacknowledged=False),
     "hornetq": FailoverContract(
         releases_blocked_calls=True,

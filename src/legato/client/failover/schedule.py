@@ -55,6 +55,7 @@ class Schedule:
 
     Args:
         rounds_max: -1 for no end.
+        waited_s_max: no further round begins after that time.
         first: the index of the host to begin with; the others follow in order, wrapping (CONTRACT B22).
         window_s: over so long the first tries of all clients are spread.
         first_timeout_s_max: bounds the first try.
@@ -66,6 +67,7 @@ class Schedule:
         options: Options,
         *,
         rounds_max: int,
+        waited_s_max: float = float("inf"),
         first: int = 0,
         window_s: float = 0.0,
         first_timeout_s_max: float = float("inf"),
@@ -73,19 +75,23 @@ class Schedule:
         self._hosts = hosts
         self._options = options
         self._rounds_max = rounds_max
+        self._waited_s_max = waited_s_max
         self._first = first % len(hosts)
         self._window_s = window_s
         self._first_timeout_s_max = first_timeout_s_max
         self._tries = 0
 
-    def next(self, chance: float) -> Try | None:
+    def next(self, chance: float, waited_s: float = 0.0) -> Try | None:
         """The next try, or None to give up.
 
         Args:
             chance: from 0 to 1, draws the place in the window and the jitter.
+            waited_s: seconds since the first try.
         """
         round_number, place = divmod(self._tries, len(self._hosts))
         if self._rounds_max >= 0 and round_number >= self._rounds_max:
+            return None
+        if place == 0 and round_number and waited_s >= self._waited_s_max:
             return None
         timeout_s_max = float("inf") if self._tries else self._first_timeout_s_max
         self._tries += 1

@@ -52,8 +52,11 @@ class Options(msgspec.Struct, frozen=True):
     """A backup that takes over in t is found after at most 1.25 t; doubling would waste up to t."""
     reconnect_delay_max_s: float = 1.0
     reconnect_jitter: float = 0.25
-    connect_attempts: int = 20
-    """Rounds for the first connection; -1 for ever. Twenty take a good second."""
+    connect_wait_s: float = 60.0
+    """For how long the first connection is tried: a client may start before its broker. A host name that nobody knows
+    and a refused login end that at once."""
+    connect_attempts: int | None = None
+    """Rounds for the first connection, instead of `connect_wait_s`, and whatever the problem is; -1 for ever."""
     connect_timeout_s: float = 5.0
     """For TCP, TLS, SASL and AMQP's opening together, for each host."""
     failover_on_initial_connection: bool | None = None
@@ -79,8 +82,9 @@ class Options(msgspec.Struct, frozen=True):
     """Whether messages say who sent them (JMSXUserID)."""
     vhost: str | None = None
     """The name of the broker that AMQP's open asks for; the host's name by default."""
-    listener_error: str = "acknowledge"
-    """What to do with a message whose listener raised, in AUTO and DUPS_OK: `acknowledge` (C6) or `redeliver`."""
+    listener_error: str | None = None
+    """What to do with a message whose listener raised, in AUTO and DUPS_OK: `redeliver` (Jakarta Messaging 8.7) or
+    `acknowledge` (CONTRACT C6); by default as the `failover_contract` says."""
     failover_contract: str = "legato"
     allow_insecure_plain: bool = False
     """Whether the password may go over a network in the clear, to a broker of the URI that speaks only PLAIN."""
@@ -102,6 +106,13 @@ class Options(msgspec.Struct, frozen=True):
     def reports_failovers(self) -> bool:
         """Whether the exception listener is told of failovers."""
         return _either(self.exception_on_failover, self.contract.exception_on_failover)
+
+    @property
+    def redelivers_on_listener_error(self) -> bool:
+        """Whether a message whose listener raised comes again."""
+        if self.listener_error is None:
+            return self.contract.redelivers_on_listener_error
+        return self.listener_error == "redeliver"
 
     @property
     def fails_over_at_first(self) -> bool:
@@ -137,6 +148,17 @@ class Uri(msgspec.Struct, frozen=True):
         scheme = "amqps" if self.tls else "amqp"
         user = f"{self.user}@" if self.user else ""
         return f"{scheme}://{user}{','.join(map(str, self.hosts))}"
+
+
+SHORT_WAIT_S = 1.3
+
+
+def short_wait(uri: str) -> dict[str, float]:
+    """The options of a connection for which somebody waits, or which is tried again by others: it fails soon.
+
+    What the URI says wins.
+    """
+    return {} if "connect_wait_s=" in uri else {"connect_wait_s": SHORT_WAIT_S}
 
 
 def parse_uri(text: str) -> Uri:
@@ -200,6 +222,7 @@ def _boolean(text: str) -> bool:
 
 _READERS: dict[Any, tuple[Callable[[str], Any], str]] = {
     int: (int, "a whole number"),
+    int | None: (int, "a whole number"),
     float: (float, "a number"),
     bool: (_boolean, "true or false"),
     bool | None: (_boolean, "true or false"),
@@ -239,7 +262,7 @@ def _option_types() -> dict[str, Any]:
 def _check(options: Options) -> None:
     ranges: list[tuple[str, float, float]] = [
         ("reconnect_attempts", -1, float("inf")),
-        ("connect_attempts", -1, float("inf")),
+        ("connect_wait_s", 0, 1_000_000),
         ("reconnect_delay_s", 0.001, 3600),
         ("reconnect_delay_max_s", options.reconnect_delay_s, 3600),
         ("reconnect_backoff", 1, 10),
@@ -260,9 +283,10 @@ def _check(options: Options) -> None:
             f"The connection option client_failure_check_period_s must be from {CHECK_PERIOD_S_MIN:g} to "
             f"{CHECK_PERIOD_S_MAX:g}, or -1 for never, not {period_s:g}."
         )
-    if options.connect_attempts == 0:
-        raise ConfigError("The connection option connect_attempts must be -1 or at least 1.")
-    if options.listener_error not in ("acknowledge", "redeliver"):
+    attempts = options.connect_attempts
+    if attempts is not None and (attempts == 0 or attempts < -1):
+        raise ConfigError(f"The connection option connect_attempts must be -1 or at least 1, not {attempts}.")
+    if options.listener_error not in (None, "acknowledge", "redeliver"):
         raise ConfigError(
             f"The connection option listener_error is acknowledge or redeliver, not {options.listener_error!r}."
         )

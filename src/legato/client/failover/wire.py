@@ -77,6 +77,10 @@ class RedirectedError(JMSError):
     host: Host | None = None
 
 
+class NoTlsError(JMSError):
+    """What answers at a host's port speaks no TLS."""
+
+
 class Wire:
     """An established connection. All of it belongs to the I/O thread.
 
@@ -191,6 +195,13 @@ def _secure(sock: socket.socket, host: Host, tls: ssl.SSLContext) -> ssl.SSLSock
     except ssl.SSLCertVerificationError as error:
         raise JMSSecurityError(
             f"The certificate of {host} is not trusted ({error.verify_message}); name its authority with tls_ca_file.",
+            linked=error,
+        ) from error
+    except ssl.SSLError as error:
+        if error.reason not in ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE"):
+            raise
+        raise NoTlsError(
+            "it speaks no TLS at this port: write amqp:// in place of amqps://, or the port of its TLS listener",
             linked=error,
         ) from error
 

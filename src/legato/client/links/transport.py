@@ -9,6 +9,7 @@
 
 from __future__ import annotations
 
+import logging
 import selectors
 import threading
 import time
@@ -35,6 +36,12 @@ from legato.client.links.session_state import Send
 from legato.client.mapping.conditions import UNBLOCKED, error_of
 from legato.client.steps import NOTHING, Steps, Wait
 from legato.errors import JMSError, JMSSecurityError
+
+log = logging.getLogger("legato.client")
+
+FIRST_WAIT_TOLD_S = 1.0
+"""A first connection that takes longer is told of in the log, and again after `WAIT_TOLD_EVERY_S`."""
+WAIT_TOLD_EVERY_S = 15.0
 
 CLOSE_WAIT_S = 2.0
 """How long `close()` waits for the broker's answer to ours."""
@@ -256,8 +263,14 @@ class Transport:
         Raises:
             JMSError: none did, and it is of no use to go on.
         """
+        began = time.monotonic()
+        told_s = FIRST_WAIT_TOLD_S
         while True:
-            attempt = self.connecting.next(self._chance())
+            waited_s = time.monotonic() - began
+            attempt = self.connecting.next(self._chance(), waited_s)
+            if waited_s >= told_s and not self.connecting.connected_once:
+                told_s = waited_s + WAIT_TOLD_EVERY_S
+                log.warning("Waiting for a broker for %.0f s so far (%s).", waited_s, self.connecting.problems)
             self._pause(attempt.wait_s)
             login = self._login.within(attempt.timeout_s_max)
             try:

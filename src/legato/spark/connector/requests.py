@@ -16,7 +16,7 @@ from legato.amqp.names import MANAGEMENT_ADDRESS
 from legato.bulk.requests import HOLDER_HEADER, TICKET_HEADER
 from legato.bulk.tickets import digest_of_holder
 from legato.client import Connection, ConnectionFactory, MessageConsumer, MessageProducer, Session, TextMessage
-from legato.client.failover.uri import Uri, parse_uri
+from legato.client.failover.uri import Uri, parse_uri, short_wait
 from legato.core.refusals import STILL_COMMITTING
 from legato.errors import JMSError
 
@@ -137,7 +137,9 @@ class Requests:
     def _open(self) -> None:
         if self._connection is not None:
             return
-        connection = self._connecting = ConnectionFactory(self.url, reconnect_attempts=ROUNDS).create_connection()
+        connection = self._connecting = ConnectionFactory(
+            self.url, reconnect_attempts=ROUNDS, **short_wait(self.url)
+        ).create_connection()
         try:
             if self._closed:
                 connection.close()  # `close` looked before there was one
