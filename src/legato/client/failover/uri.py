@@ -153,7 +153,7 @@ class Uri(msgspec.Struct, frozen=True):
 SHORT_WAIT_S = 1.3
 
 
-def short_wait(uri: str) -> dict[str, float]:
+def short_wait(uri: str) -> dict[str, Any]:
     """The options of a connection for which somebody waits, or which is tried again by others: it fails soon.
 
     What the URI says wins.
