@@ -51,7 +51,7 @@ def test_a_client_that_starts_before_its_broker_waits_for_it_and_says_so(
     """With 20 rounds in 1.3 s, as it was, a service died that was started together with its broker."""
     port = free_port()
     url = f"amqp://127.0.0.1:{port}"
-    connected: list[str] = []
+    connected: list[str | None] = []
 
     def connect() -> None:
         if world == "threads":
