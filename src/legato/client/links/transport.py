@@ -36,6 +36,7 @@ from legato.client.links.session_state import Send
 from legato.client.mapping.conditions import UNBLOCKED, error_of
 from legato.client.steps import NOTHING, Steps, Wait
 from legato.errors import JMSError, JMSSecurityError
+from legato.quoting import sentence
 
 log = logging.getLogger("legato.client")
 
@@ -270,7 +271,9 @@ class Transport:
             attempt = self.connecting.next(self._chance(), waited_s)
             if waited_s >= told_s and not self.connecting.connected_once:
                 told_s = waited_s + WAIT_TOLD_EVERY_S
-                log.warning("Waiting for a broker for %.0f s so far (%s).", waited_s, self.connecting.problems)
+                log.warning(
+                    "Waiting for a broker for %.0f s so far (%s).", waited_s, sentence(self.connecting.problems)
+                )
             self._pause(attempt.wait_s)
             login = self._login.within(attempt.timeout_s_max)
             try:
