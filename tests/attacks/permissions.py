@@ -218,7 +218,7 @@ def cut_names(ground: Ground) -> None:
     for to in ("play.\0", "\0", "play.q\0x"):
         message = encode_message(header=Header(), properties=Properties(to=to), body=DataBody(b"x"))
         holds(isinstance(mallory.send(relay, message), Rejected), f"a queue is called {to!r}")
-    for container in (None, "abc\0def"):
+    for container in (None, "", "abc\0def"):
         raw = ground.logged_in()
         raw.send(AMQP_HEADER, frame(OPEN, [container, None]), beginning())
         heard = raw.hear_until(A_CLOSE, A_BEGIN)

@@ -126,7 +126,11 @@ def answering() -> Iterator[None]:
     except OSError as error:
         log.error("! a request was not done: %r", error)
         raise flight.FlightServerError(f"The broker's disk: {error.strerror or 'it cannot be used'}.") from None
-    except (ValueError, StoreError) as error:
+    except StoreError as error:
+        # Its text names paths and numbers of the broker's.
+        log.error("! a request was not done: %s", error)
+        raise flight.FlightServerError("The broker's store cannot be read; the broker's log says why.") from None
+    except ValueError as error:
         raise flight.FlightServerError(str(error)) from None
     except (flight.FlightError, GeneratorExit):
         raise

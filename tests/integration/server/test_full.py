@@ -61,6 +61,9 @@ def test_a_large_message_that_finds_no_room_is_refused_and_leaves_none_of_it(tmp
         refused = send_large(peer, sender, 70 * MIB, 2)
         assert isinstance(refused, Rejected)
         assert refused.condition == "amqp:resource-limit-exceeded"
+        # The log says which store it is; a producer need not know where it lies.
+        assert str(tmp_path) not in refused.description
+        broker.wait_for_log("producers are refused: ")
 
         receiver = streaming_receiver(peer, "q", 2)
         before = peer.transfer()

@@ -50,6 +50,19 @@ def test_a_client_id_in_use_is_refused_with_the_reason_that_clients_know(broker:
     refused.drop()
 
 
+def test_an_empty_container_id_is_refused(broker: Server) -> None:
+    """A container's id is what tells it from others (AMQP 2.4.1, 2.7.1). All with an empty one were one container: they
+    took each other's links over, and their durable subscriptions were those that are shared by all."""
+    for _ in range(2):
+        refused = AmqpPeer(broker.port, container="")
+        assert refused.opened.properties["amqp:connection-establishment-failed"] is True
+        closed = refused.expect(Closed)
+        assert closed.condition == "amqp:invalid-field"
+        assert closed.info == {"invalid-field": "container-id"}
+        assert "client id" in closed.description
+        refused.drop()
+
+
 def test_a_client_id_is_free_again_when_its_connection_is_closed(broker: Server) -> None:
     first = SolePeer(broker.port, "again")
     first.close()

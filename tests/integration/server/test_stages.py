@@ -87,6 +87,7 @@ def test_a_row_without_a_destination_is_refused(manager: Manager) -> None:
 def test_a_stage_that_is_not_there_is_named(manager: Manager) -> None:
     status, why = manager.ask("publish", "sink", "stage", batch=77, stages="nothing")
     assert (status, "nothing" in why) == (503, True)
+    assert "/" not in why
 
 
 def test_what_is_given_up_is_gone(broker: Server, manager: Manager) -> None:

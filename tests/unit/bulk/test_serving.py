@@ -65,3 +65,25 @@ def test_a_ticket_is_good_until_its_time() -> None:
     assert unseal(SECRET, sealed, 100.0, Ticket) == Ticket(7, 1, 2, 100.0)
     with pytest.raises(TicketRefused, match="over"):
         unseal(SECRET, sealed, 100.1, Ticket)
+
+
+def test_who_asks_hears_nothing_of_the_stores_insides(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """An error of the store names its directory, and was passed on word for word (SECURITY 24)."""
+    store = LmdbStore(tmp_path / "store", sync=False)
+    epoch = store.begin_epoch("broker", NOW_US).epoch
+    store.commit(batch_of(epoch, QueueCreated(1, "q"), *[stored(seq) for seq in range(1, 11)]))
+    with (
+        BulkServer(store, SECRET, "grpc://localhost:0", None) as server,
+        flight.connect(f"grpc://localhost:{server.port}") as client,
+    ):
+        store.close()
+        action = flight.Action(PLAN, msgspec.msgpack.encode(PlanRequest(ticket(), 3)))
+        for ask in (
+            lambda: client.do_get(flight.Ticket(ticket())).read_all(),
+            lambda: list(client.do_action(action)),
+        ):
+            with pytest.raises(flight.FlightServerError, match="the broker's log says why") as refused:
+                ask()
+            for secret in (str(tmp_path), "LMDB", "mdb", ".py"):
+                assert secret not in str(refused.value)
+    assert str(tmp_path) in caplog.text

@@ -47,6 +47,16 @@ class ContainerRegistry:
             log.warning("! %s refused: %s", peer.name, sentence(unfit))
             peer.amqp.refuse(unfit.condition, str(unfit), {"invalid-field": Symbol("container-id")})
             return
+        if not event.container_id:
+            # All that have none would be one: they would take each other's links over, and a durable subscription of
+            # theirs would be everybody's.
+            log.warning("! %s refused: its container id is empty", peer.name)
+            peer.amqp.refuse(
+                "amqp:invalid-field",
+                "The container id is empty: give each client one of its own (in Jakarta Messaging the client id).",
+                {"invalid-field": Symbol("container-id")},
+            )
+            return
         # Another user's container of the same id is another one: it is not taken over, nor is what it keeps.
         container = peer.realm + event.container_id
         others = self._by_container.get(container, set()) - {peer}

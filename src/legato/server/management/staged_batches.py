@@ -30,6 +30,7 @@ from legato.core.refusals import Refusal
 from legato.core.staged_batches import StagedMessage, StagedRun
 from legato.core.traits import Traits
 from legato.errors import StoreError
+from legato.quoting import quoted, sentence
 from legato.server.access.permissions import SEND, Rights
 from legato.server.limits.names import Names
 from legato.server.links.nodes import Nodes
@@ -203,7 +204,9 @@ class Stages:
                 return
         except Refusal as refusal:
             error = refusal
-        pending.failed(str(error))
+        # Of a stage that cannot be read the store names the file alone; what is unforeseen may name anything.
+        told = isinstance(error, (StoreError, Refused, Refusal, Rejection))
+        pending.failed(str(error) if told else "The broker could not do that; its log says why.")
 
     def _staged(self, records: list[Record], rights: Rights | None) -> tuple[list[StagedRun], list[StagedMessage]]:
         runs: list[StagedRun] = []
@@ -242,7 +245,8 @@ class Stages:
             await loop.run_in_executor(None, discard_stages, self._store, name, batch, stages)
             pending.done({"name": name, "batch": batch})
         except (OSError, ValueError) as error:
-            pending.failed(f"The stages cannot be given up: {error}.")
+            log.error("! stages of %s cannot be given up: %s", quoted(name), sentence(error))
+            pending.failed("The stages cannot be given up; the broker's log says why.")
         self._advance()
 
 

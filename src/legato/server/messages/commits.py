@@ -21,6 +21,8 @@ log = logging.getLogger("legato.service")
 
 FULL_PAUSE_S = 0.2
 """Between two tries to store what stores no message, on a full disk."""
+NO_ROOM = "the store has no room; what is left is for those who consume"
+"""What producers are told; the log says which store, and what it lacks."""
 
 
 class Commits:
@@ -120,11 +122,11 @@ class Commits:
                 self._observe(batch, time.perf_counter() - self._submitted_s)
             self._committed()
         elif isinstance(error, StoreFullError):
-            if self._upkeep.full != str(error):
+            if self._upkeep.full != NO_ROOM:
                 log.error("! producers are refused: %s", error)
-            self._upkeep.full = str(error)
+            self._upkeep.full = NO_ROOM
             try:
-                self._broker.failed(str(error))
+                self._broker.failed(NO_ROOM)
             except StoreError as fatal:
                 self._fatal(fatal)
                 return
