@@ -17,6 +17,7 @@ from legato.bulk.requests import HOLDER_HEADER, TICKET_HEADER
 from legato.bulk.stage_files import StageTicket
 from legato.bulk.tickets import Limited, Ticket, TicketRefused, unseal
 from legato.errors import StoreError
+from legato.quoting import sentence
 
 GATE = "gate"
 """The name of the middleware."""
@@ -128,7 +129,7 @@ def answering() -> Iterator[None]:
         raise flight.FlightServerError(f"The broker's disk: {error.strerror or 'it cannot be used'}.") from None
     except StoreError as error:
         # Its text names paths and numbers of the broker's.
-        log.error("! a request was not done: %s", error)
+        log.error("! a request was not done: %s", sentence(error))
         raise flight.FlightServerError("The broker's store cannot be read; the broker's log says why.") from None
     except ValueError as error:
         raise flight.FlightServerError(str(error)) from None
