@@ -133,13 +133,12 @@ def test_a_certificate_takes_the_place_of_no_ticket(authorities: Authorities, ma
 def test_who_shows_no_good_certificate_gets_nothing_with_a_good_ticket(
     which: str, authorities: Authorities, manager: Manager
 ) -> None:
-    certificate = {
-        "none": lambda: None,
-        "foreign": lambda: authorities.issue(by=authorities.foreign),
-        "expired": lambda: authorities.issue(days=-1),
-        "of the servers' authority": lambda: authorities.issue(by=authorities.servers),
-        "self-made name": lambda: authorities.issue(by=trustme.CA(organization_name="clients")),
-    }[which]()
+    authority = {
+        "foreign": authorities.foreign,
+        "of the servers' authority": authorities.servers,
+        "self-made name": trustme.CA(organization_name="clients"),
+    }.get(which)
+    certificate = authorities.issue(by=authority, days=-1 if which == "expired" else 1) if which != "none" else None
     sealed = read_ticket(manager)
     staged = asked(manager, "sink", "stage", batch=1, stage="b")
     with authorities.connect(certificate) as client:
