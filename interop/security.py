@@ -67,6 +67,8 @@ def write_stores(directory: Path) -> None:
     clients.cert_pem.write_to_path(str(directory / "clients.pem"))
     servers.cert_pem.write_to_path(str(directory / "servers.pem"))
     issued = clients.issue_cert("cert.example.org", common_name="cert")
+    (directory / "client.pem").touch(mode=0o600)
+    issued.private_key_and_cert_chain_pem.write_to_path(str(directory / "client.pem"))
     key = serialization.load_pem_private_key(issued.private_key_pem.bytes(), None)
     certificate = x509.load_pem_x509_certificate(issued.cert_chain_pems[0].bytes())
     encryption = serialization.BestAvailableEncryption(STORE_PASSWORD.encode())
