@@ -15,7 +15,7 @@ import jakarta.jms.Session;
  * Takes more of something than its user may have; prints which exception came, and {@code done} if what it had before
  * goes on to work and there is room again once it has let go.
  *
- * <p>Arguments: {@code URL USER PASSWORD WHAT}, which is connections, sessions, links or messages.
+ * <p>Arguments: {@code URL USER PASSWORD WHAT}, which is connections, links or messages.
  */
 public final class Limits {
     private static final long WAIT_MS = 60_000;
@@ -39,12 +39,6 @@ public final class Limits {
                 case "connections" -> exceed(() -> {
                     Connection another = factory.createConnection();
                     another.start();
-                    return another;
-                });
-                // What refuses a session comes after its begin: Qpid JMS tells who uses it.
-                case "sessions" -> exceed(() -> {
-                    Session another = connection.createSession();
-                    another.createProducer(another.createQueue(queue));
                     return another;
                 });
                 case "links" -> exceed(() -> session.createProducer(session.createQueue(queue)));
