@@ -50,19 +50,17 @@ members = ["ann", "cert"]
 allow = [{{ on = "q", may = ["send", "receive", "create"] }}]
 [[role]]
 name = "limited"
-members = ["few", "narrow", "linked", "slow"]
+members = ["few", "linked", "slow"]
 allow = [{{ on = "limits.#", may = ["send", "receive", "create"] }}]
 [limits.users.few]
 connections = 2
-[limits.users.narrow]
-sessions = 4
 [limits.users.linked]
 links = 6
 [limits.users.slow]
 messages_per_s = 20
 """
 DONE, DENIED, SECURITY_ERROR = "done", "denied", "JMSSecurityException"
-LIMITS = {"connections": "few", "sessions": "narrow", "links": "linked", "messages": "slow"}
+LIMITS = {"connections": "few", "links": "linked", "messages": "slow"}
 """What Qpid JMS takes too much of, and as which user."""
 SENT_IN_MS_MIN = 1000
 """For 60 messages at 20 a second, of which one second's worth may come at once."""
@@ -215,10 +213,7 @@ def _met(what: str, user: str, said: str) -> bool:
     if what == "messages":
         sent = re.search(r"sent in (\d+) ms", said)
         return sent is not None and int(sent[1]) >= SENT_IN_MS_MIN
-    raised = (
-        "(ResourceAllocationException|IllegalStateException)" if what == "sessions" else "ResourceAllocationException"
-    )
-    return re.match(rf"{raised}\t.*The user '{user}' may have \d+ {what}", said) is not None
+    return re.match(rf"ResourceAllocationException\t.*The user '{user}' may have \d+ {what}", said) is not None
 
 
 def _outcome(name: str, command: Sequence[str], directory: Path, is_right: Callable[[str], bool]) -> Outcome:
