@@ -22,7 +22,7 @@ ACCEPT_AGAIN_S = 1.0
 """Pause after an accept that failed for want of file descriptors or memory."""
 
 
-class TlsListener:
+class Listener:
     """Accepts connections and has them speak TLS.
 
     The event loop's own servers tell nobody of a connection before its TLS handshake is done: who connects and says
