@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import multiprocessing
 import os
@@ -41,6 +42,12 @@ def declare(flows: Flows, level: Transaction) -> None:
         if level is not Transaction.MESSAGING:
             insert(context.database, "plain", item)
         context.initiate("on").send("Done", item)
+
+    @flows.terminator("Coroutine", transaction=level)
+    async def coroutine(context: Context[None], item: str) -> None:
+        await asyncio.sleep(0)
+        plain(context, item)
+        await asyncio.sleep(0)
 
     @flows.terminator("Keyed", transaction=level)
     def keyed(context: Context[None], item: str) -> None:

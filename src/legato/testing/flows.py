@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+import inspect
 import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -19,6 +20,7 @@ from legato.flows.model.failure_propagation import consequences
 from legato.flows.model.joins import Join, join_of
 from legato.flows.model.payloads import from_json, to_json
 from legato.flows.model.stage_run import Ran, run_stage
+from legato.flows.stages.coroutines import complete
 from legato.flows.stages.failure_report import HOPELESS
 
 START_US = 1_767_225_600_000_000
@@ -278,12 +280,15 @@ class FlowHarness:
                 now_us=self.clock.now_us(),
                 delivery_count=received.delivery_count,
                 database=database,
+                complete=complete,
             )
 
         messaging = _Messaging(self._send)
         for ran in self.flows.level_of(stage).perform(stage.id, [Received(envelope, attempt)], run, messaging):
             for action in ran.after_commit:
-                action()
+                done = action()
+                if inspect.iscoroutine(done):
+                    complete(done)
 
     def _failed(self, due: _Due, stage: Stage | None, error: Exception) -> None:
         last = self.flows.policy_of(stage).deliveries_max if stage is not None else 1

@@ -151,8 +151,9 @@ def test_inbox_and_outbox_show_nothing_wherever_the_service_dies(
     """CONTRACT D11, D12, D13, D14: nor is anything in doubt that somebody would have to end by hand."""
     flows, ended = outside
     service.start(Transaction.INBOX_OUTBOX)
-    for point in FlowPoint:
-        kill_once(service, flows, "Plain", point, point)
+    for number, point in enumerate(FlowPoint):
+        # Plain functions and coroutine functions in turn: below, each has the points that the other has here.
+        kill_once(service, flows, ("Plain", "Coroutine")[number % 2], point, point)
         wait_until(lambda: in_doubt(engine) == 0)
         service.start(Transaction.INBOX_OUTBOX)
         assert ended.get(timeout=WAIT_S) == point
@@ -161,6 +162,28 @@ def test_inbox_and_outbox_show_nothing_wherever_the_service_dies(
     flows.send("Done", "last", trace_id="last")
     assert ended.get(timeout=WAIT_S) == "last"
     assert items(engine, "plain") == sorted(FlowPoint)
+
+
+def test_stages_that_are_coroutine_functions_have_the_transactions_of_others(
+    service: FlowProcess, outside: tuple[Flows, Ended], engine: Engine
+) -> None:
+    """CONTRACT D11, D12, D13, D14: wherever the service dies, each once; best effort shows work done twice (D6, D8)."""
+    flows, ended = outside
+    service.start(Transaction.INBOX_OUTBOX)
+    points = [point for number, point in enumerate(FlowPoint) if number % 2 == 0]
+    for point in points:
+        kill_once(service, flows, "Coroutine", point, point)
+        wait_until(lambda: in_doubt(engine) == 0)
+        service.start(Transaction.INBOX_OUTBOX)
+        assert ended.get(timeout=WAIT_S) == point
+    wait_until(lambda: count(engine, "legato_outbox") == 0)
+    assert items(engine, "plain") == sorted(points)
+    service.kill()
+    service.start(Transaction.BEST_EFFORT)
+    kill_once(service, flows, "Coroutine", "twice", BETWEEN_COMMITS)
+    service.start(Transaction.BEST_EFFORT)
+    assert ended.get(timeout=WAIT_S) == "twice"
+    assert items(engine, "plain") == sorted([*points, "twice", "twice"])
 
 
 def test_messages_alone_are_received_and_sent_together_or_not_at_all(
@@ -217,9 +240,9 @@ def test_a_broker_that_dies_between_the_commits_doubles_best_effort_and_nothing_
     points = [BETWEEN_COMMITS]
     if level is Transaction.INBOX_OUTBOX:
         points += [FlowPoint.BEFORE_DATABASE_COMMIT, FlowPoint.BETWEEN_SEND_AND_MESSAGING_COMMIT]
-    for point in points:
+    for number, point in enumerate(points):
         drill_orders.arm(point)
-        flows.send("Plain", point, trace_id=point)
+        flows.send(("Plain", "Coroutine")[number % 2], point, trace_id=point)
         wait_until(lambda: drill_orders.reached)
         pair.fail_over()
         drill_orders.disarm()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -76,18 +77,19 @@ def test_a_message_of_another_class_is_refused() -> None:
         run(counting(), envelope_to("Count", "many"))
 
 
-async def coroutine(context: Context[None], data: int) -> int:
+async def yielding(context: Context[None], data: int) -> AsyncIterator[int]:
     """What cannot be a stage."""
-    return data
+    yield data
 
 
 @pytest.mark.parametrize(
     ("declare", "says"),
     [
-        (lambda endpoint: endpoint.stage(coroutine), "plain functions"),
+        (lambda endpoint: endpoint.stage(yielding), "yields; a stage is"),
         (lambda endpoint: endpoint.stage(lambda context: None), "takes 1 arguments"),
         (lambda endpoint: endpoint.stage(lambda context, data: None), "annotate `data`"),
         (lambda endpoint: Endpoint("X", state=Needy), "needs a default"),
+        (lambda endpoint: Endpoint("X", state=Counted | None), "cannot be made without arguments"),
     ],
 )
 def test_a_stage_that_cannot_work_is_refused_when_it_is_declared(declare: Any, says: str) -> None:
@@ -97,6 +99,10 @@ def test_a_stage_that_cannot_work_is_refused_when_it_is_declared(declare: Any, s
 
 class Needy(msgspec.Struct):
     name: str
+
+
+class Counted(msgspec.Struct):
+    count: int = 0
 
 
 def test_an_endpoint_needs_a_last_stage_and_has_one_at_most() -> None:

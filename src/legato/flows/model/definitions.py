@@ -69,7 +69,7 @@ class Stage:
     Attributes:
         id: `Endpoint.id` for the first, `ID.stage1` and so on for the others; also the name of its queue.
         endpoint: that it belongs to.
-        function: is called with the context and what came.
+        function: is called with the context and what came; what it returns is awaited if it is a coroutine.
         message: the class of what comes, from the function's second annotation.
         reply: the class of what it returns, for a last stage; None for another.
         is_last: what it returns is the endpoint's reply.
@@ -174,10 +174,10 @@ def signature_of(function: Function, stage_id: str) -> tuple[Any, Any]:
     """The classes that a stage's function takes and returns, from its annotations.
 
     Raises:
-        TypeError: it is a coroutine function, does not take two arguments, or is not annotated with what JSON carries.
+        TypeError: it is a generator, does not take two arguments, or is not annotated with what JSON carries.
     """
-    if inspect.iscoroutinefunction(function):
-        raise TypeError(f"{stage_id}: stages are plain functions; {function.__name__} is a coroutine function.")
+    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        raise TypeError(f"{stage_id}: {function.__name__} yields; a stage is a function or a coroutine function.")
     parameters = list(inspect.signature(function).parameters.values())
     if len(parameters) != 2:
         raise TypeError(

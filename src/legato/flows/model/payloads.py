@@ -92,9 +92,13 @@ def check_state(kind: Any, what: str) -> None:
         TypeError: it cannot.
     """
     check_kind(kind, what)
-    if isinstance(kind, type) and (dataclasses.is_dataclass(kind) or issubclass(kind, msgspec.Struct)):
-        make: Callable[[], object] = kind
-        try:
-            make()
-        except TypeError as error:
+    make: Callable[[], object] = kind
+    try:
+        make()
+    except TypeError as error:
+        if isinstance(kind, type) and (dataclasses.is_dataclass(kind) or issubclass(kind, msgspec.Struct)):
             raise TypeError(f"{what}: every field of a state needs a default ({error}).") from error
+        raise TypeError(
+            f"{what}: {kind} cannot be made without arguments, and an endpoint begins with a new state; name a class "
+            "that has a default for each field."
+        ) from error

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import inspect
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -43,8 +44,12 @@ def run_stage(
     now_us: int,
     delivery_count: int = 1,
     database: Callable[[], DatabaseConnection] | None = None,
+    complete: Callable[[Coroutine[Any, Any, Any]], Any] | None = None,
 ) -> Ran:
     """Call the stage's function, and those that `next_direct` leads to.
+
+    Args:
+        complete: what gives the result of a coroutine, for stages that are coroutine functions.
 
     Raises:
         MessageFormatError: what came is not of the class that the stage takes.
@@ -60,6 +65,9 @@ def run_stage(
     while True:
         context = Context(calls, endpoint, state, delivery_count=delivery_count, database=database)
         returned = stage.function(context, message)
+        if inspect.iscoroutine(returned):
+            assert complete is not None
+            returned = complete(returned)
         ran.after_commit += context._after_commit
         if stage.is_last and (calls.made is None or returned is not None):
             calls.reply(to_json(returned))

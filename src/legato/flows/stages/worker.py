@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
 from collections.abc import Sequence
 from contextlib import suppress
@@ -23,6 +24,7 @@ from legato.flows.model.wire import (
     topic_of,
 )
 from legato.flows.stages.batching import ALONE_FROM, is_alone, message_key
+from legato.flows.stages.coroutines import complete
 from legato.flows.stages.failure_report import HOPELESS, Failure, log_failure
 from legato.flows.stages.messaging import SessionMessaging
 from legato.flows.stages.records import record_of
@@ -223,7 +225,14 @@ class StageWorker(SessionWorker):
 
     def _run_stage(self, envelope: Envelope, now_us: int, attempt: int, database: Database | None) -> Ran:
         try:
-            return run_stage(self.stage, envelope, now_us=now_us, delivery_count=attempt, database=database)
+            return run_stage(
+                self.stage,
+                envelope,
+                now_us=now_us,
+                delivery_count=attempt,
+                database=database,
+                complete=complete,
+            )
         except BaseException as error:
             self._raised = error
             raise
@@ -250,7 +259,9 @@ class StageWorker(SessionWorker):
         for each in ran:
             for action in each.after_commit:
                 try:
-                    action()
+                    done = action()
+                    if inspect.iscoroutine(done):
+                        complete(done)
                 except Exception:
                     logger.exception("%s: something to be done after the commit failed", self.stage.id)
 
