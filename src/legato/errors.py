@@ -1,5 +1,6 @@
 """The tree of all errors that Legato raises.
 
+```text
 LegatoError
 ├── JMSError                         what applications see, named as in Jakarta Messaging
 │   ├── IllegalStateError
@@ -33,6 +34,7 @@ LegatoError
     ├── StoreFormatError             a format that this version does not know
     ├── StoreCorruptError            damaged: not what was written
     └── StoreLockedError             another process holds the store
+```
 """
 
 from collections.abc import Iterator

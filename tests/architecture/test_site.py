@@ -7,7 +7,7 @@ import pytest
 from tools import cli_page, site_hooks
 
 ROOT = Path(__file__).parents[2]
-LISTED = re.findall(r"^ +- (?:[\w ]+: )?([\w./-]+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE)
+LISTED = re.findall(r"^ +- (?:[\w, ]+: )?([\w./-]+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE)
 
 
 def test_each_page_is_in_the_navigation_of_the_site() -> None:

@@ -1,5 +1,6 @@
 """The Jakarta Messaging API for Python, over AMQP 1.0, that carries on through the failure of its broker.
 
+```python
 from legato.client import ConnectionFactory
 
 with ConnectionFactory("amqp://one:5672,two:5672").create_connection() as connection:
@@ -9,6 +10,7 @@ with ConnectionFactory("amqp://one:5672,two:5672").create_connection() as connec
     connection.start()
     message = session.create_consumer(orders).receive(timeout_s=5)
     print(message.text)
+```
 """
 
 from legato.amqp.codec.types import Byte, Char, Float, Int, Short

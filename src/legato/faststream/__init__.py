@@ -1,5 +1,6 @@
 """A FastStream broker on Legato: decorated functions are consumers (`pip install 'legato[faststream]'`).
 
+```python
 from faststream import FastStream
 from legato.faststream import LegatoBroker
 
@@ -10,6 +11,7 @@ app = FastStream(broker)
 @broker.subscriber("orders")
 @broker.publisher("invoices")
 async def bill(order: Order) -> Invoice: ...
+```
 
 A message is acknowledged when its function returns; when it raises, it is delivered again after a pause.
 """

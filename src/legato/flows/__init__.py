@@ -1,5 +1,6 @@
 """Flows: services written as stages that read from top to bottom, and that may die anywhere.
 
+```python
 from legato.flows import Context, Flows
 
 flows = Flows("amqp://one:5672,two:5672", database="sqlite:///orders.db")
@@ -10,6 +11,7 @@ def price(context: Context, item: str) -> float:
 
 if __name__ == "__main__":
     flows.run()
+```
 """
 
 from legato.errors import (

@@ -1,9 +1,11 @@
 """A kombu transport: Celery, and whatever else uses kombu, on Legato (`pip install 'legato[celery]'`).
 
+```python
 import legato.kombu  # from here on kombu knows legato://
 from celery import Celery
 
 app = Celery("shop", broker="legato://one:5672,two:5672")
+```
 
 `legatos://` is TLS. Options of the connection follow the `?` as they do for `legato.client`.
 """

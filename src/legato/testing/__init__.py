@@ -1,5 +1,6 @@
 """Testing tools: a broker in the test's process, flows in virtual time, brokers to kill, a network to cut.
 
+```python
 from legato.client import ConnectionFactory
 from legato.testing import broker, broker_pair
 
@@ -12,6 +13,7 @@ with broker_pair() as brokers, ConnectionFactory(brokers.url).create_connection(
     ...
     brokers.fail_over()
     ...
+```
 """
 
 from legato.testing.brokers import BrokerPair, broker_pair

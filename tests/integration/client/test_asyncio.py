@@ -47,7 +47,12 @@ async def text_of(consumer: MessageConsumer, timeout_s: float = WAIT_S) -> Any:
 
 
 def test_the_example_of_the_package_works(calm_pair: BrokerPair, capsys: pytest.CaptureFixture[str]) -> None:
-    example = (legato.client.aio.__doc__ or "").partition("\n\n")[2].replace("amqp://one:5672,two:5672", calm_pair.url)
+    example = (
+        (legato.client.aio.__doc__ or "")
+        .partition("```python\n")[2]
+        .partition("```")[0]
+        .replace("amqp://one:5672,two:5672", calm_pair.url)
+    )
     exec(textwrap.dedent(example), {"__name__": "__main__"})
     assert capsys.readouterr().out == "one pound of tea\n"
 

@@ -35,7 +35,12 @@ Connect = Callable[..., Connection]
 
 
 def test_the_example_of_the_package_works(calm_pair: BrokerPair, capsys: pytest.CaptureFixture[str]) -> None:
-    example = (legato.client.__doc__ or "").partition("\n\n")[2].replace("amqp://one:5672,two:5672", calm_pair.url)
+    example = (
+        (legato.client.__doc__ or "")
+        .partition("```python\n")[2]
+        .partition("```")[0]
+        .replace("amqp://one:5672,two:5672", calm_pair.url)
+    )
     exec(textwrap.dedent(example), {})
     assert capsys.readouterr().out == "one pound of tea\n"
 

@@ -1,5 +1,6 @@
 """The asyncio twin of `legato.client`: the same names and behaviour, from the same source; what waits is awaited.
 
+```python
 import asyncio
 
 from legato.client import TextMessage
@@ -20,6 +21,7 @@ async def main():
 
 
 asyncio.run(main())
+```
 """
 
 from legato.client.aio.browser import QueueBrowser
