@@ -87,6 +87,8 @@ class Peer(asyncio.Protocol):
         self.receivers: set[Consumer | Browser] = set()
         self.links: set[Any] = set()
         self.opened = False
+        self._leaves = False
+        """Whether nothing more comes from it."""
         self.ended = False
         self.paused = False
         self.due_ms = 0
@@ -155,26 +157,8 @@ class Peer(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if self.ended or not self._service.may_serve():
             return
-        try:
-            if self._sasl is not None:
-                self._sasl.receive_data(data)
-                data = self._negotiate(self._sasl)
-                if not data:
-                    return
-            self._unmeasured_bytes += len(data)
-            began_ms = self._service.clock.monotonic_ms()
-            if self._busy:
-                self._received.append(lambda: self._take_in(data))
-                return
-            if not self._service.turns.may_serve(is_heavy=self._usage.is_heavy(began_ms)):
-                self._received.append(lambda: self._take_in(data))
-                self._wait_for_turn()
-                return
-            self._handle(self._take_in(data))
-            if spent_ms := self._note_usage(began_ms):
-                self._service.turns.took(spent_ms)
-        except Exception as error:
-            self._fail(error)
+        self._unmeasured_bytes += len(data)
+        self._take(lambda: self._take_in(data))
 
     def _note_usage(self, began_ms: int) -> int:
         """It was served; returns for how long."""
@@ -184,14 +168,23 @@ class Peer(asyncio.Protocol):
         return spent_ms
 
     def _wait_for_turn(self) -> None:
-        is_heavy = self._usage.is_heavy(self._service.clock.monotonic_ms())
+        is_heavy = self._is_heavy(self._service.clock.monotonic_ms())
         self._service.turns.add(self, is_heavy=is_heavy)
         if not self._busy:
             self._busy = True
             self._read_or_not()
 
+    def _is_heavy(self, now_ms: int) -> bool:
+        """Whether others go first. Thousands may come or go at once: those who work do not wait for them."""
+        return not self.opened or self._leaves or self._usage.is_heavy(now_ms)
+
     def _take_in(self, data: bytes) -> list[Event]:
         """What it sent, as events; who sends more than it may is not read from for a while."""
+        if self._sasl is not None:
+            self._sasl.receive_data(data)
+            data = self._negotiate(self._sasl)
+            if not data:
+                return []
         events = self.amqp.receive_data(data)
         wait_s = self.holdings.spend(len(events))
         if wait_s > 0 and self._slowed is None:
@@ -237,7 +230,8 @@ class Peer(asyncio.Protocol):
 
     def _handle(self, events: list[Event]) -> None:
         """Have events handled; what takes too long for one turn of the loop goes on in the next one."""
-        self._events = self._service.handle(self, events)
+        if events or self._sasl is None:
+            self._events = self._service.handle(self, events)
         if self._unmeasured_bytes >= MEASURED_EVERY_BYTES:
             self.measure()
         if not self.ended and (self._events or self._received or self.amqp.has_more):
@@ -373,6 +367,7 @@ class Peer(asyncio.Protocol):
     def eof_received(self) -> bool:
         """The client sends no more; the socket stays open for what was read and waits for its turn, and for the answer
         to a Close that is not durable yet."""
+        self._leaves = True
         self._end_with(self.amqp.receive_eof)
         return self._busy or self.amqp.close_unanswered
 
@@ -382,6 +377,7 @@ class Peer(asyncio.Protocol):
         if self._slowed is not None:
             self._slowed.cancel()
         self.holdings.end()
+        self._leaves = True
         self._end_with(lambda: [Closed("", str(exc) if exc else "connection lost", clean=False)])
         self._service.forget(self)
 
@@ -391,15 +387,25 @@ class Peer(asyncio.Protocol):
 
     def _end_with(self, last: Callable[[], list[Event]]) -> None:
         """Nothing more comes: what did is handled first."""
-        if self.ended:
-            return
+        if not self.ended:
+            self._take(last)
+
+    def _take(self, received: Callable[[], list[Event]]) -> None:
+        """Handle what came at once, or when it has its turn."""
+        began_ms = self._service.clock.monotonic_ms()
         if self._busy:
-            self._received.append(last)
+            self._received.append(received)
+            return
+        if not self._service.turns.may_serve(is_heavy=self._is_heavy(began_ms)):
+            self._received.append(received)
+            self._wait_for_turn()
             return
         try:
-            self._handle(last())
+            self._handle(received())
         except Exception as error:
             self._fail(error)
+        if spent_ms := self._note_usage(began_ms):
+            self._service.turns.took(spent_ms)
 
     def pause_writing(self) -> None:
         self.paused = True

@@ -1,4 +1,4 @@
-"""Listener that speaks TLS: a connection counts from its accept on, before anything is read from it."""
+"""Listener: few connections are accepted in a turn of the loop; each counts before anything is read from it."""
 
 from __future__ import annotations
 
@@ -16,22 +16,23 @@ from legato.server.limits.accounts import Holdings, LimitExceeded
 log = logging.getLogger("legato.peer")
 
 BACKLOG = 1024
-ACCEPTED_AT_ONCE = 100
-"""More than that wait for the loop's next turn."""
+ACCEPTED_AT_ONCE = 10
+"""More than that wait for the loop's next turn, and those who are there already are served meanwhile."""
 ACCEPT_AGAIN_S = 1.0
 """Pause after an accept that failed for want of file descriptors or memory."""
 
 
 class Listener:
-    """Accepts connections and has them speak TLS.
+    """Accepts connections and, if it has settings for it, has them speak TLS.
 
     The event loop's own servers tell nobody of a connection before its TLS handshake is done: who connects and says
-    nothing would take descriptors and memory that no limit counts (SECURITY 21).
+    nothing would take descriptors and memory that no limit counts (SECURITY 21). And they accept all who wait in one
+    turn: when two thousand return at once, a client that is there already would wait for all of them.
 
     Args:
         host: whose connections they become.
         sockets: bound ones; they are duplicated.
-        context: the settings of TLS; may be replaced, for connections that come from then on.
+        context: the settings of TLS, None for plain TCP; may be replaced, for connections that come from then on.
         handshake_timeout_s: how long the handshake of TLS may take.
 
     Raises:
@@ -42,7 +43,7 @@ class Listener:
         self,
         host: Host,
         sockets: Iterable[socket.socket],
-        context: ssl.SSLContext,
+        context: ssl.SSLContext | None,
         handshake_timeout_s: Callable[[], float],
     ) -> None:
         self.context = context
@@ -89,7 +90,7 @@ class Listener:
             except LimitExceeded:
                 accepted.close()
                 continue
-            handshake = self._loop.create_task(self._shake_hands(accepted, holdings))
+            handshake = self._loop.create_task(self._begin(accepted, holdings))
             self._handshakes.add(handshake)
             handshake.add_done_callback(self._handshakes.discard)
 
@@ -103,14 +104,15 @@ class Listener:
         pause = self._loop.call_later(ACCEPT_AGAIN_S, go_on)
         self._pauses.add(pause)
 
-    async def _shake_hands(self, accepted: socket.socket, holdings: Holdings) -> None:
+    async def _begin(self, accepted: socket.socket, holdings: Holdings) -> None:
         peer = Peer(self._host, holdings)
+        timeout_s = None if self.context is None else self._handshake_timeout_s()
         try:
             await self._loop.connect_accepted_socket(
-                lambda: peer, accepted, ssl=self.context, ssl_handshake_timeout=self._handshake_timeout_s()
+                lambda: peer, accepted, ssl=self.context, ssl_handshake_timeout=timeout_s
             )
         except Exception as error:
-            log.debug("- a peer spoke no TLS: %s", sentence(error))
+            log.debug("- a connection ended before it began: %s", sentence(error))
         finally:
             if peer not in self._host.peers:
                 holdings.end()

@@ -18,8 +18,7 @@ from legato.ha.lock import StoreLock
 from legato.ha.members import list_members
 from legato.ha.roles import Role
 from legato.server.config.configuration import Config
-from legato.server.connections.client_connection import Peer
-from legato.server.connections.listener import BACKLOG, Listener
+from legato.server.connections.listener import Listener
 from legato.server.identity.users import Users
 from legato.server.management.takeover_report import Takeover
 from legato.server.process import standby
@@ -74,7 +73,7 @@ class PrimaryEpoch:
         self._read_config = read_config
         self._watchdog = watchdog or Watchdog(0)
         self._users = users
-        self._listener: asyncio.Server | Listener | None = None
+        self._listener: Listener | None = None
         self._failure: StoreError | None = None
         self._over: asyncio.Future[EpochEnding] = asyncio.get_running_loop().create_future()
 
@@ -156,15 +155,11 @@ class PrimaryEpoch:
         self._lock.release(ending)
         return ending
 
-    async def _listen(self, service: Service, tls: ssl.SSLContext | None) -> asyncio.Server | Listener:
+    async def _listen(self, service: Service, tls: ssl.SSLContext | None) -> Listener:
         host, port = self._config.host_and_port
         loop = asyncio.get_running_loop()
         try:
-            server = await loop.create_server(
-                partial(Peer, service), host, port, backlog=BACKLOG, start_serving=tls is None
-            )
-            if tls is None:
-                return server
+            server = await loop.create_server(asyncio.Protocol, host, port, start_serving=False)
             try:
                 return Listener(service, server.sockets, tls, lambda: self._config.server.handshake_timeout_s)
             finally:
@@ -175,7 +170,7 @@ class PrimaryEpoch:
 
     def use_tls(self, context: ssl.SSLContext) -> None:
         """Connections that come from now on speak TLS with these settings; those that there are go on as they are."""
-        if isinstance(self._listener, Listener):
+        if self._listener is not None:
             self._listener.context = context
             log.info("= the listener has its certificates anew")
 
