@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from legato.amqp.codec.admission import Admission
@@ -131,6 +131,18 @@ def test_a_duplicate_id_that_is_no_text_is_refused_though_messages_before_it_wer
 
 
 @given(PARTS, st.integers(0, 300), st.integers(0, 255))
+@example(
+    {
+        "header": Header(priority=0, ttl_ms=1),
+        "delivery_annotations": None,
+        "message_annotations": None,
+        "properties": None,
+        "application_properties": {DUPLICATE_ID: b"\x00", "á\r" + DUPLICATE_ID: ""},
+        "body": DataBody(b"\x00"),
+    },
+    93,
+    224,
+)
 def test_both_readings_agree_on_broken_messages(parts: dict[str, Any], place: int, value: int) -> None:
     data = message(parts)
     admitted(ADMISSION, data)

@@ -24,6 +24,15 @@ _BYTES_MAX = 4096
 
 
 _TEXTS = frozenset((0xA1, 0xA3, 0xB1, 0xB3))
+_SIMPLE = frozenset(
+    {
+        *_TEXTS,
+        *(0x40, 0x41, 0x42, 0x43, 0x44, 0x45),  # null, true, false, 0, 0, the empty list
+        *(0x50, 0x51, 0x52, 0x53, 0x54, 0x55, 0x60, 0x61, 0x70, 0x71, 0x72, 0x80, 0x81, 0x82, 0x83, 0x98),
+        *(0xA0, 0xB0),
+    }
+)
+"""Constructors of values whose bytes have a meaning whatever they are (AMQP 1.6)."""
 """Codes of strings and symbols, short and long: of the long ones the length is plain only if it is."""
 
 
@@ -206,7 +215,8 @@ def _duplicate_id(data: bytes, at: int, end: int, count: int) -> bytes:
 
     Raises:
         UnusualError: its key's text is no key, it is no short text, or the map has not `count` keys and values, which a
-            look for one key would not notice; or a text of the map is not plain, and perhaps no text at all.
+            look for one key would not notice; or something in the map is of a kind that may be malformed within: a text
+            that is not plain, and perhaps no text at all; a list, map or array.
     """
     place = data.find(DUPLICATE_ID_KEY, at, end) - 2
     value_at = place + 2 + len(DUPLICATE_ID_KEY)
@@ -216,6 +226,8 @@ def _duplicate_id(data: bytes, at: int, end: int, count: int) -> bytes:
         if at == place and is_key and data[value_at] in SHORT:
             wanted = False
         begin, at = at, skip_value(data, at)
+        if data[begin] not in _SIMPLE:
+            raise UnusualError
         if data[begin] in _TEXTS and not data[begin + 2 : at].isascii():
             raise UnusualError
         is_key = not is_key
