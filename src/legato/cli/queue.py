@@ -1,8 +1,10 @@
-"""`legato queue` and `legato queues`: list, create, inspect, purge, move, pause and delete queues."""
+"""`legato queue` and `legato queues`: list, create, inspect, purge, move, pause, delete, export and import queues."""
 
 from __future__ import annotations
 
-from typing import Annotated
+import uuid
+from pathlib import Path
+from typing import Annotated, Literal
 
 import typer
 
@@ -10,10 +12,12 @@ from legato.cli.administration import NameArgument, PatternArgument, list_nodes,
 from legato.cli.confirmation import DryRunOption, YesOption, confirm, messages
 from legato.cli.management import request
 from legato.cli.options import URL_DEFAULT, JsonOption, UrlOption
+from legato.errors import ConfigError
+from legato.quoting import quoted
 
 app = typer.Typer(
     name="queue",
-    help="Create, inspect, empty, move, pause and delete queues.",
+    help="Create, inspect, empty, move, pause, delete, export and import queues.",
     no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -111,3 +115,82 @@ def resume(name: NameArgument, url: UrlOption = URL_DEFAULT) -> None:
     """
     request(url, "resume", "queue", name)
     tell(f"queue {name} goes on")
+
+
+FileFormat = Annotated[
+    Literal["arrow", "json"] | None,
+    typer.Option("--format", help="Default: by the name: .arrow, or .jsonl for JSON lines.", show_default=False),
+]
+
+
+@app.command("export")
+def export(
+    name: NameArgument,
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="A new file: .arrow, or .jsonl for JSON lines.", show_default=False)
+    ],
+    selector: Annotated[
+        str,
+        typer.Option(
+            "--selector", help="Only messages that match this selector.", metavar="SELECTOR", show_default=False
+        ),
+    ] = "",
+    file_format: FileFormat = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the file if there is one.")] = False,
+    dry_run: DryRunOption = False,
+    url: UrlOption = URL_DEFAULT,
+) -> None:
+    """Write copies of a queue's waiting messages into a file: headers, properties and bodies with their types.
+
+    The messages stay in the queue. Those that consumers hold and those delivered later are not in the file. It gets its
+    name when all of it is there. Example: legato queue export orders orders.jsonl
+    """
+    from legato.cli.queue_files import format_of
+    from legato.cli.queue_transfer import export_queue
+
+    form = format_of(file, file_format)
+    if file.is_dir() or (file.exists() and not overwrite and not dry_run):
+        raise ConfigError(f"{file} exists already: choose another name, or add --overwrite.")
+    count = export_queue(url, name, file, form, selector, dry_run=dry_run)
+    tell(f"would export {messages(count)} of {quoted(name)}" if dry_run else f"exported {messages(count)} to {file}")
+
+
+@app.command("import")
+def import_(
+    name: NameArgument,
+    file: Annotated[
+        Path,
+        typer.Argument(metavar="FILE", help="A file of `legato queue export`, or lines of JSON.", show_default=False),
+    ],
+    file_format: FileFormat = None,
+    again: Annotated[
+        bool, typer.Option("--again", help="Store the messages once more, though this file was imported before.")
+    ] = False,
+    dry_run: DryRunOption = False,
+    url: UrlOption = URL_DEFAULT,
+) -> None:
+    """Send the messages of a file to a queue, each exactly once, however often the command is killed and repeated.
+
+    The queue legato.imports keeps how far the import of each file is. The messages get new ids and times of sending.
+
+    Examples: legato queue import orders orders.jsonl; echo '{"body": "tea", "properties": {"pounds": 1}}' > tea.jsonl
+    """
+    from legato.cli.queue_files import format_of
+    from legato.cli.queue_transfer import check_file, import_id_of, import_queue, imported_before
+
+    form = format_of(file, file_format)
+    total = check_file(file, form)
+    import_id = import_id_of(file, name, str(uuid.uuid4()) if again else "")
+    if dry_run:
+        before = 0 if again else imported_before(url, import_id)
+        tell(f"would import {messages(total - before)} to {quoted(name)}; {before:,} were imported before")
+        return
+    done = import_queue(url, name, file, form, total, import_id)
+    tell(f"imported {messages(done.stored)} to {quoted(name)}")
+    for count, what in (
+        (done.before, "imported before"),
+        (done.expired, "not stored: time to live over"),
+        (done.duplicates, "not stored: duplicate id remembered by the queue"),
+    ):
+        if count:
+            tell(f"{messages(count)} {'was' if count == 1 else 'were'} {what}")

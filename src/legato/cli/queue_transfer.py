@@ -1,0 +1,243 @@
+"""Export of a queue's messages into a file, and their import, exactly once however often it is repeated.
+
+An import's progress is a message of the queue `legato.imports`. It is taken and sent anew in each transaction that
+stores messages, so a killed import goes on where it was, and a finished one does nothing. No window of duplicate ids
+bounds that.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from itertools import islice
+from pathlib import Path
+from typing import NamedTuple
+
+from legato.cli.confirmation import messages
+from legato.cli.management import request
+from legato.cli.output import say
+from legato.cli.queue_files import ReadMessage, reading, writing
+from legato.client import ConnectionFactory, Message, Queue, Session, TextMessage
+from legato.errors import ConfigError, TransactionRolledBackError
+from legato.quoting import quoted
+
+PROGRESS_QUEUE = "legato.imports"
+
+_CHUNK_MESSAGES, _CHUNK_BYTES = 500, 8 << 20
+_MARKER_WAIT_S = 10.0
+_ID, _DONE = "import_id", "imported"
+_TELL_S = {True: 0.5, False: 10.0}
+"""How often progress is told: to a terminal, and else."""
+
+
+class Imported(NamedTuple):
+    """What came of an import: messages of the file that are stored now, before, or not at all."""
+
+    stored: int
+    before: int
+    expired: int
+    duplicates: int
+
+
+class _Progress:
+    """How far long work is, on standard error."""
+
+    def __init__(self, doing: str, total: int) -> None:
+        self._doing, self._total = doing, total
+        self._is_terminal = sys.stderr.isatty()
+        self._told = time.monotonic()
+        self._shown = False
+
+    def at(self, done: int) -> None:
+        """So many are done."""
+        now = time.monotonic()
+        if now - self._told < _TELL_S[self._is_terminal]:
+            return
+        self._told = now
+        line = f"{self._doing} {done:,} of {self._total:,}"
+        if self._is_terminal:
+            sys.stderr.write(f"\r{line}\x1b[K")
+            sys.stderr.flush()
+            self._shown = True
+        else:
+            say(line, err=True)
+
+    def end(self) -> None:
+        """Leave the terminal's line."""
+        if self._shown:
+            sys.stderr.write("\r\x1b[K")
+
+
+def export_queue(url: str, queue: str, path: Path, form: str, selector: str, *, dry_run: bool) -> int:
+    """Write copies of the waiting messages of a queue into a file; returns how many.
+
+    Raises:
+        JMSError: there is no such queue, or the connection was lost: there is no file then.
+    """
+    found = request(url, "read", "queue", queue)
+    progress, count = _Progress("exported", found["depth"]), 0
+    with ExitStack() as stack:
+        connection = stack.enter_context(ConnectionFactory(url).create_connection())
+        session = stack.enter_context(connection.create_session())
+        connection.start()
+        writer = None if dry_run else stack.enter_context(writing(path, form))
+        with session.create_browser(session.create_queue(queue), selector or None) as browser:
+            for message in browser:
+                if writer is not None:
+                    writer.write(message)
+                count += 1
+                progress.at(count)
+        progress.end()
+    if found["in_flight"]:
+        say(
+            f"{messages(found['in_flight'])} of {quoted(queue)} were with consumers, and may be missing in the export.",
+            err=True,
+        )
+    return count
+
+
+def check_file(path: Path, form: str) -> int:
+    """Read all of a file; returns how many messages it has.
+
+    Raises:
+        ConfigError: it cannot be imported.
+    """
+    if not path.is_file():
+        raise ConfigError(f"There is no file {path}.")
+    count = 0
+    for read in reading(path, form):
+        read.close()
+        count += 1
+    return count
+
+
+def import_id_of(path: Path, queue: str, again: str = "") -> str:
+    """The name of the import of a file's content into a queue.
+
+    Args:
+        again: makes it another one.
+    """
+    with path.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256")
+    return hashlib.sha256(f"{digest.hexdigest()} {queue} {again}".encode()).hexdigest()[:32]
+
+
+def imported_before(url: str, import_id: str) -> int:
+    """How many messages of a file were stored by earlier imports of it."""
+    with ConnectionFactory(url).create_connection() as connection, connection.create_session() as session:
+        connection.start()
+        return _progress_of(session, import_id) or 0
+
+
+def import_queue(url: str, queue: str, path: Path, form: str, total: int, import_id: str) -> Imported:
+    """Send the messages of a file to a queue, each once, however often this is called.
+
+    Raises:
+        ConfigError: another import of the file is under way.
+        JMSError: the broker refused a message.
+    """
+    with ConnectionFactory(url).create_connection() as connection:
+        session = connection.create_session(transacted=True)
+        connection.start()
+        return _Import(session, session.create_queue(queue), import_id).run(path, form, total)
+
+
+class _Import:
+    """One import, in a transacted session."""
+
+    def __init__(self, session: Session, queue: Queue, import_id: str) -> None:
+        self._session, self._queue, self._id = session, queue, import_id
+        self._duplicates = 0
+        self._expired = 0
+        self._producer = session.create_producer(queue)
+        self._producer.duplicate_listener = self._count_duplicate
+        self._progress_queue = session.create_queue(PROGRESS_QUEUE)
+        self._markers = session.create_producer(self._progress_queue)
+
+    def _count_duplicate(self, _message: Message) -> None:
+        self._duplicates += 1
+
+    def run(self, path: Path, form: str, total: int) -> Imported:
+        """Go on where the last import of the file ended."""
+        before = _progress_of(self._session, self._id)
+        if before is None:
+            self._mark(0, duplicate_id=self._id)
+            self._session.commit()
+            before = 0
+        if before >= total:
+            return Imported(0, before, 0, 0)
+        done, progress = before, _Progress("imported", total)
+        read: Iterator[ReadMessage] | None = None
+        with self._session.create_consumer(self._progress_queue, f"{_ID} = '{self._id}'", prefetch=1) as consumer:
+            while done < total:
+                marker = consumer.receive(timeout_s=_MARKER_WAIT_S)
+                if marker is None:
+                    raise ConfigError(
+                        "Another import of this file is under way, or somebody removed its progress from the queue "
+                        f"{PROGRESS_QUEUE}. Wait for the other one, or import the file anew with --again."
+                    )
+                if read is None or marker.properties[_DONE] != done:
+                    # What is durable says where to go on.
+                    done = int(marker.properties[_DONE] or 0)
+                    read = islice(reading(path, form), done, None)
+                try:
+                    done += self._send(list(_chunk(read)), done)
+                except TransactionRolledBackError:
+                    read = None
+                progress.at(done)
+        progress.end()
+        return Imported(done - before - self._expired - self._duplicates, before, self._expired, self._duplicates)
+
+    def _send(self, chunk: list[ReadMessage], done: int) -> int:
+        """Store messages and the progress in one transaction; returns how many these are."""
+        expired, duplicates = 0, self._duplicates
+        now_ms = time.time_ns() // 1_000_000
+        try:
+            for read in chunk:
+                message = read.message
+                time_to_live_ms = message.expiration - now_ms if message.expiration else 0
+                if message.expiration and time_to_live_ms <= 0:
+                    expired += 1
+                    continue
+                self._producer.send(
+                    message,
+                    delivery_mode=message.delivery_mode,
+                    priority=message.priority,
+                    time_to_live_ms=time_to_live_ms,
+                )
+            self._mark(done + len(chunk))
+            self._session.commit()
+        except TransactionRolledBackError:
+            self._duplicates = duplicates
+            raise
+        finally:
+            for read in chunk:
+                read.close()
+        self._expired += expired
+        return len(chunk)
+
+    def _mark(self, done: int, duplicate_id: str | None = None) -> None:
+        marker = TextMessage(f"{done} messages of an import into {self._queue.name}")
+        marker.properties[_ID] = self._id
+        marker.properties[_DONE] = done
+        self._markers.send(marker, duplicate_id=duplicate_id)
+
+
+def _chunk(read: Iterator[ReadMessage]) -> Iterator[ReadMessage]:
+    size = 0
+    for message in islice(read, _CHUNK_MESSAGES):
+        yield message
+        size += message.size
+        if size >= _CHUNK_BYTES:
+            return
+
+
+def _progress_of(session: Session, import_id: str) -> int | None:
+    """How far an import is by its marker; None if there is none."""
+    queue = session.create_queue(PROGRESS_QUEUE)
+    with session.create_browser(queue, f"{_ID} = '{import_id}'") as browser:
+        done = [int(marker.properties[_DONE] or 0) for marker in browser]
+    return max(done, default=None)
