@@ -4,7 +4,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import count
 from pathlib import Path
 
@@ -79,7 +79,7 @@ def one_of_each() -> list[Message]:
     ]
 
 
-def send(broker: Server, queue: str, messages: list[Message]) -> None:
+def send(broker: Server, queue: str, messages: Sequence[Message]) -> None:
     with ConnectionFactory(url(broker)).create_connection() as connection, connection.create_session() as session:
         producer = session.create_producer(session.create_queue(queue))
         for number, message in enumerate(messages):

@@ -31,7 +31,7 @@ from legato.client.messages.message import DeliveryMode
 from legato.client.messages.portable import as_plain, from_plain, tagged, untagged
 from legato.errors import MessageFormatError
 
-VALUES = [
+VALUES: list[Any] = [
     *(None, True, False, "", "tea\u2028\U0001f375", 1.5, -0.0, math.inf, -math.inf),
     *(Byte(-128), Short(-1), Int(7), 7, 1 << 62, Float(0.1), Char("x"), b"\x00\xff", Symbol("s")),
     *(UByte(255), UShort(1), UInt(1), ULong((1 << 64) - 1), Timestamp(5), UUID(int=3), Decimal(b"1234")),
