@@ -11,6 +11,7 @@ from typing import Annotated, Literal
 
 import typer
 
+from legato.cli.confirmation import DryRunOption, YesOption, confirm
 from legato.cli.options import JsonOption
 from legato.cli.output import say, say_json, say_lines
 from legato.quoting import sentence
@@ -29,6 +30,9 @@ LEDGER_DEFAULT = Path("store", "ledger")
 
 LedgerArgument = Annotated[
     str, typer.Argument(metavar="LEDGER", help="Directory of the ledger segments.", show_default=False)
+]
+SegmentsArgument = Annotated[
+    Path, typer.Argument(metavar="LEDGER", help="Directory of the ledger segments.", show_default=False)
 ]
 TablesArgument = Annotated[Path, typer.Argument(metavar="TABLES", help="Directory of the tables.", show_default=False)]
 MasterOption = Annotated[
@@ -167,6 +171,40 @@ def query(
             say_tables(opened.tables(), as_json=output_format == "json")
         else:
             write_answer(*opened.batches(sql), output_format, output, rows)
+
+
+@app.command("compact")
+def compact(
+    ledger: SegmentsArgument,
+    rows: Annotated[int, typer.Option("--rows", help="At most N facts in a segment.", min=1)] = 250_000,
+    yes: YesOption = False,
+    dry_run: DryRunOption = False,
+) -> None:
+    """Make few large segments of many small ones. They say the same; broker, audits and queries may go on.
+
+    Files go when no audit or query of this machine reads them. May be killed at any moment, and run again.
+
+    Example: legato ledger compact ./store/ledger --dry-run
+    """
+    from legato.spark.ledger import compaction
+    from legato.spark.ledger.segments import segments_of
+
+    merges = compaction.merges_of(ledger, rows)
+    count = sum(len(merge.sources) for merge in merges)
+    if not merges:
+        say(f"nothing to do: {_segments(len(segments_of(ledger)))} in {ledger}")
+        return
+    what = f"make {_segments(len(merges))} of {count:,} in {ledger} ({sum(merge.bytes for merge in merges):,} bytes)"
+    if confirm(what, yes=yes, dry_run=dry_run):
+        done = compaction.compact(ledger, rows, tell=lambda line: say(line, err=True))
+        say(
+            f"{_segments(done.files_before)} became {done.files_after:,}: {done.bytes_before:,} bytes before, "
+            f"{done.bytes_after:,} now"
+        )
+
+
+def _segments(count: int) -> str:
+    return "1 segment" if count == 1 else f"{count:,} segments"
 
 
 @app.command("sql")

@@ -9,6 +9,7 @@ from pyspark.sql import functions as F
 from legato.core.lanes import LANE_SHIFT
 from legato.spark.ledger.fact_filter import SENT, is_kind
 from legato.spark.ledger.fact_schema import PLACE_SHIFT, TAGS
+from legato.spark.ledger.segments import live, spans, superseded
 
 SCHEMA = """
     position bigint, ordinal int, epoch int, time_us bigint, kind string, queue int, seq bigint, size int,
@@ -57,7 +58,15 @@ def read_ledger(spark: SparkSession, ledger: Path | str) -> DataFrame:
         `kind string` (the fact's name), `queue int, seq bigint` (which message), and what each kind has besides: see
         docs/reference/facts.md.
     """
-    return read_segments(spark, [str(ledger)])
+    return read_segments(spark, _paths(str(ledger)))
+
+
+def _paths(ledger: str) -> list[str]:
+    """The directory, or what is to be read in it if that is not all (`segments.live`)."""
+    found = [] if "://" in ledger else list(spans(Path(ledger)))
+    if not superseded(found):
+        return [ledger]
+    return [str(Path(ledger) / span.file_name) for span in live(found)]
 
 
 def read_segments(spark: SparkSession, paths: Sequence[str]) -> DataFrame:

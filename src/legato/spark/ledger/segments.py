@@ -3,11 +3,14 @@
 1. A segment appears whole or not at all: written under a hidden name, synced, renamed, and the directory synced.
 2. One exporter at a time: whoever holds the lock on the ledger's lock file (the kernel frees it when its holder dies).
 3. The next exporter begins after the highest position in the names. Nothing else says how far an export came.
+4. A segment within the span of another one is replaced by it, and is not read: compaction removes it afterwards.
+5. Who reads several segments holds a shared lock, for which a removal waits.
 """
 
 import fcntl
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import pyarrow as pa
@@ -21,17 +24,29 @@ from legato.store.segment_names import SegmentSpan, exported_through, spans
 __all__ = [
     "LedgerLock",
     "SegmentSpan",
+    "alone_with",
+    "being_read",
     "exported_through",
+    "live",
+    "lock_of",
     "refuse_unreadable",
     "segments_of",
     "spans",
+    "superseded",
     "sweep",
+    "sync",
+    "trimmed_by",
     "write_rows",
     "write_segment",
 ]
 
 LOCK_NAME = "_exporter.lock"
 """Names that begin with `_` or `.` are not data to Spark."""
+
+READERS_LOCK_NAME = "_readers.lock"
+COMPACTING_PREFIX = ".compacting-"
+TRIMMED_KEY = b"legato.trimmed"
+"""In a segment's metadata: it stands for a log whose beginning was trimmed, and says from where on."""
 
 _TEMPORARY_PREFIX = ".writing-"
 _DICTIONARY_COLUMNS = ["kind", "epoch", "queue", "producer", "txn", "consumer", "attempt", "cause", "name", "size"]
@@ -69,9 +84,9 @@ def write_segment(ledger: Path, records: Sequence[tuple[int, LogRecord]]) -> Seg
     span = SegmentSpan(records[0][0], records[-1][0])
     temporary = ledger / f"{_TEMPORARY_PREFIX}{span.file_name}"
     write_rows(facts_table(records), temporary)
-    _sync(temporary)
+    sync(temporary)
     os.replace(temporary, ledger / span.file_name)
-    _sync(ledger)
+    sync(ledger)
     return span
 
 
@@ -99,7 +114,7 @@ def segments_of(ledger: Path) -> list[Path]:
         StoreCorruptError: one of them is not whole.
     """
     try:
-        segments = [ledger / span.file_name for span in sorted(spans(ledger))]
+        segments = [ledger / span.file_name for span in live(spans(ledger))]
     except PermissionError as error:
         raise ConfigError(_forbidden(ledger)) from error
     except NotADirectoryError as error:
@@ -148,7 +163,83 @@ def sweep(ledger: Path) -> int:
     return len(leftovers)
 
 
-def _sync(path: Path) -> None:
+def live(found: Iterable[SegmentSpan]) -> list[SegmentSpan]:
+    """Those that are to be read, in the order of the log: not what lies within another one."""
+    kept: list[SegmentSpan] = []
+    for span in sorted(found, key=lambda span: (span.first, -span.last)):
+        if not kept or span.last > kept[-1].last:
+            kept.append(span)
+    return kept
+
+
+def superseded(found: Iterable[SegmentSpan]) -> list[SegmentSpan]:
+    """Those that lie within another one."""
+    every = sorted(found)
+    return sorted({*every} - {*live(every)})
+
+
+@contextmanager
+def being_read(ledger: Path | str) -> Iterator[None]:
+    """Keep segments from being removed while the block lasts; no writing of new ones waits for it.
+
+    Whoever may not write the directory, or reads one elsewhere (`s3a://...`), reads without it.
+    """
+    lock = None
+    if "://" not in str(ledger):
+        try:
+            lock = lock_of(Path(ledger), READERS_LOCK_NAME, shared=True)
+        except OSError:
+            lock = None
+    try:
+        yield
+    finally:
+        if lock is not None:
+            os.close(lock)
+
+
+@contextmanager
+def alone_with(ledger: Path, tell: Callable[[str], object]) -> Iterator[None]:
+    """Wait until nobody reads the segments, and let nobody begin while the block lasts."""
+    lock = lock_of(ledger, READERS_LOCK_NAME, wait=False)
+    if lock is None:
+        tell("waiting for an audit or a query that reads the ledger")
+        lock = lock_of(ledger, READERS_LOCK_NAME)
+    assert lock is not None, "it waits"
+    try:
+        yield
+    finally:
+        os.close(lock)
+
+
+def lock_of(ledger: Path, name: str, *, shared: bool = False, wait: bool = True) -> int | None:
+    """Take a lock of a ledger, which lasts until the descriptor is closed or its process dies.
+
+    Returns:
+        The descriptor; None if somebody else has it and this is not to `wait`.
+
+    Raises:
+        OSError: there is no such directory, or this user may not write it.
+    """
+    descriptor = os.open(ledger / name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | (0 if wait else fcntl.LOCK_NB))
+    except BlockingIOError:
+        os.close(descriptor)
+        return None
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def trimmed_by(segment: Path) -> bytes | None:
+    """What a segment says of the log that was trimmed before it; None of most."""
+    metadata: dict[bytes, bytes] = pq.read_metadata(segment).metadata or {}
+    return metadata.get(TRIMMED_KEY)
+
+
+def sync(path: Path) -> None:
+    """Make a file, or the names in a directory, durable."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import ExitStack, nullcontext
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import TracebackType
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from legato.errors import ConfigError
 from legato.spark.ledger.fact_schema import COLUMNS
-from legato.spark.ledger.segments import segments_of
+from legato.spark.ledger.segments import being_read, segments_of
 from legato.spark.query.views import FACTS, FACTS_SENTENCE, VIEWS
 
 if TYPE_CHECKING:
@@ -48,12 +49,12 @@ class LedgerQuery:
     """
 
     def __init__(self, ledger: Path | str) -> None:
-        self._scratch = TemporaryDirectory(prefix="legato-query-")
-        try:
-            self._database = _opened(segments_of(Path(ledger)), self._scratch.name)
-        except BaseException:
-            self._scratch.cleanup()
-            raise
+        with ExitStack() as stack:
+            scratch = stack.enter_context(TemporaryDirectory(prefix="legato-query-"))
+            stack.enter_context(being_read(ledger) if Path(ledger).is_dir() else nullcontext())
+            self._database = _opened(segments_of(Path(ledger)), scratch)
+            stack.callback(self._database.close)
+            self._held = stack.pop_all()
 
     def __enter__(self) -> LedgerQuery:
         return self
@@ -65,8 +66,7 @@ class LedgerQuery:
 
     def close(self) -> None:
         """Give up the files."""
-        self._database.close()
-        self._scratch.cleanup()
+        self._held.close()
 
     def batches(self, sql: str, rows: int = 10_000) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
         """Ask a question: the columns of its answer, and its rows as they are computed, so many at once.

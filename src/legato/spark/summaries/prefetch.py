@@ -8,7 +8,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from legato.spark.ledger.fact_filter import FactFilter
-from legato.spark.ledger.segments import segments_of
+from legato.spark.ledger.segments import live, segments_of
 from legato.spark.runtime.thresholds import IN_PROCESS_BYTES_MAX
 from legato.spark.runtime.worker_processes import Run, here, workers
 from legato.spark.summaries.preaggregation import HELD, SegmentBatch, preaggregate
@@ -73,4 +73,4 @@ def _begin(
 
 def ledger_bytes(ledger_dir: Path) -> int:
     """The size of a ledger's segments together."""
-    return sum((ledger_dir / span.file_name).stat().st_size for span in spans(ledger_dir))
+    return sum((ledger_dir / span.file_name).stat().st_size for span in live(spans(ledger_dir)))
