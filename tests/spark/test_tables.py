@@ -14,6 +14,7 @@ from legato.core.facts import EpochEnded, LogRecord
 from legato.errors import ConfigError, StoreCorruptError
 from legato.ids import txn_counter
 from legato.spark.auditor.audit import audit
+from legato.spark.ledger.compaction import compact
 from legato.spark.ledger.fact_frames import commits, read_ledger
 from legato.spark.ledger.fact_schema import facts_table
 from legato.spark.ledger.segments import SegmentSpan, write_rows, write_segment
@@ -161,6 +162,44 @@ def test_tables_of_a_ledger_with_a_segment_missing_say_so_first(
     write_segment(ledger, NUMBERED[CUTS[1] : CUTS[2]])
     LedgerTables(spark, str(ledger), tmp_path / "tables").run_once()
     assert complaints_of(tmp_path / "tables") == []
+
+
+def test_tables_of_a_compacted_ledger_count_nothing_twice(
+    spark: SparkSession, made: LedgerTables, tmp_path: Path
+) -> None:
+    """A compacted segment is a new file to Spark, of which the tables have all, a part, or nothing."""
+    ledger, tables = tmp_path / "ledger", tmp_path / "tables"
+    ledger.mkdir()
+    write_segment(ledger, NUMBERED[:3])
+    write_segment(ledger, NUMBERED[3:6])
+    WithoutViews(spark, str(ledger), tables).run_once()
+    write_segment(ledger, NUMBERED[6:8])
+    compact(ledger)
+    with pytest.raises(StreamingQueryException, match="killed"):
+        Killed(spark, str(ledger), tables).run_once()
+    WithoutViews(spark, str(ledger), tables).run_once()
+    write_segment(ledger, NUMBERED[8:])
+    WithoutViews(spark, str(ledger), tables).run_once()
+    compact(ledger)
+    WithoutViews(spark, str(ledger), tables).run_once()
+    again = LedgerTables(spark, str(ledger), tables)
+    columns = [name for name in made.silver().columns if name != "batch"]
+    assert rows(again.silver().select(columns)) == rows(made.silver().select(columns))
+    assert rows(again.part("activity").drop("batch").where("kind = 'MessageStored'")) == rows(
+        made.part("activity").drop("batch").where("kind = 'MessageStored'")
+    )
+    assert complaints_of(tables) == []
+    assert not (tables / "cut").exists()
+
+
+def test_an_audit_of_a_compacted_ledger_says_the_same(spark: SparkSession, tmp_path: Path) -> None:
+    for begin in range(0, len(NUMBERED), 2):
+        write_segment(tmp_path, NUMBERED[begin : begin + 2])
+    before = audit(tmp_path, spark)
+    compact(tmp_path)
+    after = audit(tmp_path, spark)
+    differs = {field for field in before.__struct_fields__ if getattr(before, field) != getattr(after, field)}
+    assert differs <= {"seconds"}, differs
 
 
 def test_a_run_without_news_changes_nothing(made: LedgerTables) -> None:

@@ -236,11 +236,12 @@ def story(
 
     from legato.spark.auditor.message_stories import tell
     from legato.spark.ledger.fact_frames import read_ledger
-    from legato.spark.ledger.segments import segments_of
+    from legato.spark.ledger.segments import being_read, segments_of
     from legato.spark.runtime.session import start_session
 
     segments_of(ledger)
-    told = tell(read_ledger(start_session("legato-story"), ledger), message)
+    with being_read(ledger):
+        told = tell(read_ledger(start_session("legato-story"), ledger), message)
     if as_json:
         say_json(msgspec.to_builtins(told))
         return

@@ -14,7 +14,7 @@ from tools.count_independently import Count, count_ledger, read_segments
 from typer.testing import CliRunner, Result
 
 from legato.cli.main import app
-from legato.core.facts import LogRecord, MessageStored
+from legato.core.facts import AnyFact, LogRecord, MessageStored
 from legato.errors import ConfigError, StoreCorruptError
 from legato.spark.exporter import Exporter
 from legato.spark.ledger.compaction import compact, merges_of, read_rows
@@ -71,7 +71,7 @@ def test_segments_stay_below_a_number_of_rows(tmp_path: Path) -> None:
 
 def test_kinds_are_row_groups_of_their_own_in_a_large_segment(tmp_path: Path) -> None:
     for begin in (0, 15_000):
-        facts = [MessageStored(1, seq, 4, f"ID:{seq}") for seq in range(begin, begin + 15_000)]
+        facts: list[AnyFact] = [MessageStored(1, seq, 4, f"ID:{seq}") for seq in range(begin, begin + 15_000)]
         write_segment(tmp_path, [(begin + 1, LogRecord(1, 1, facts)), (begin + 2, LogRecord(1, 1, []))])
         if not begin:
             (tmp_path / SegmentSpan(1, 2).file_name).rename(tmp_path / SegmentSpan(1, 15_000).file_name)

@@ -22,6 +22,40 @@ def note_coverage(tables: Path, batch: int, paths: Iterable[str]) -> None:
     os.replace(temporary, directory / f"batch={batch}.json")
 
 
+def spans_before(tables: Path, batch: int) -> list[SegmentSpan]:
+    """The positions of the log that the portions before one have; of tables that a former version began, all before
+    the first portion on record."""
+    files = sorted((int(file.stem.removeprefix("batch=")), file) for file in (tables / "coverage").glob("batch=*.json"))
+    spans = sorted(
+        SegmentSpan(*span) for number, file in files if number < batch for span in json.loads(file.read_text())
+    )
+    if spans and files[0][0] > 0:
+        spans.insert(0, SegmentSpan(1, spans[0].first - 1))
+    joined: list[SegmentSpan] = []
+    for span in spans:
+        if joined and span.first <= joined[-1].last + 1:
+            joined[-1] = SegmentSpan(joined[-1].first, max(joined[-1].last, span.last))
+        else:
+            joined.append(span)
+    return joined
+
+
+def without(span: SegmentSpan, taken: Iterable[SegmentSpan]) -> list[SegmentSpan]:
+    """What is left of a span of positions."""
+    left = [span]
+    for other in taken:
+        left = [
+            part
+            for each in left
+            for part in (
+                SegmentSpan(each.first, min(each.last, other.first - 1)),
+                SegmentSpan(max(each.first, other.last + 1), each.last),
+            )
+            if part.first <= part.last
+        ]
+    return left
+
+
 def missing_commits(tables: Path) -> list[SegmentSpan]:
     """The positions of the log, up to the last one taken over, that no portion has.
 

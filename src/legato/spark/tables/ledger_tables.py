@@ -5,6 +5,7 @@
     TABLES/parts/NAME/batch=N   the steps of `gold.py` for the portion
     TABLES/gold/NAME            the views of `gold.py` over all portions
     TABLES/coverage             of which segments the portions are made
+    TABLES/cut                  parts of compacted segments, while a portion is made of them
 
 1. What is streamed are the names of segments, not rows: each query then reads only the columns and kinds that it needs.
 2. A portion is written under its number. Done again after a crash, it replaces what was there: nothing counts twice.
@@ -20,6 +21,7 @@ from typing import Literal
 from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -28,17 +30,19 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from pyspark.sql.types import IntegerType, StructField, StructType
 
 from legato.errors import ConfigError, StoreCorruptError
+from legato.spark.ledger.compaction import by_kind, read_rows
 from legato.spark.ledger.fact_frames import read_segments
-from legato.spark.ledger.segments import refuse_unreadable
+from legato.spark.ledger.segments import being_read, live, refuse_unreadable, write_rows
 from legato.spark.runtime.session import SMALL_QUERY_SETTINGS, on, session_like
 from legato.spark.runtime.thresholds import INTERPRET_TABLES_BYTES_MAX
 from legato.spark.summaries import silver_writer
 from legato.spark.summaries.message_summary import MESSAGES_SCHEMA
 from legato.spark.summaries.message_summary_sql import OPEN, added_up, messages, tallied, tallies
 from legato.spark.tables import delta, flow_tables
-from legato.spark.tables.coverage import note_coverage
+from legato.spark.tables.coverage import note_coverage, spans_before, without
 from legato.spark.tables.gold import BRONZE, OF_FACTS, OF_MESSAGES, VIEWS, Step
 from legato.spark.tables.gold_tables import write_gold
+from legato.store.segment_names import SegmentSpan, span_of
 
 SEGMENTS_PER_BATCH = 500
 """Bounds the memory of a portion: at most a quarter of a million rows are in a segment."""
@@ -68,6 +72,9 @@ _MESSAGES_SETTINGS = {
 
 _NUMBERS = {"parquet.writer.version": "v2", "parquet.enable.dictionary": "false"}
 """How silver is written: numbers that mostly differ from row to row are packed as differences, not looked up."""
+
+_CUT = "cut"
+"""Where parts of segments are for as long as a portion is made of them."""
 
 _SEGMENT_NAMES = "path string, modificationTime timestamp, length bigint, content binary"
 
@@ -151,6 +158,8 @@ class LedgerTables:
             .option("recursiveFileLookup", "true")
             .option("maxFilesPerTrigger", str(self._segments_per_batch))
             .option("maxFileAge", "36500d")
+            # Compaction may remove what is listed; what it held comes in a new file.
+            .option("ignoreMissingFiles", "true")
             .load(self._ledger)
             .select("path")
         )
@@ -158,7 +167,13 @@ class LedgerTables:
         return writer.foreachBatch(self._take_over)
 
     def _take_over(self, segments: DataFrame, batch: int) -> None:
-        paths = [row["path"] for row in segments.collect()]
+        with being_read(self._ledger):
+            self._take_over_paths([row["path"] for row in segments.collect()], batch)
+        shutil.rmtree(self._tables / _CUT, ignore_errors=True)
+
+    def _take_over_paths(self, paths: list[str], batch: int) -> None:
+        if files := _files(paths):
+            paths = self._not_taken_over(files, batch)
         self._refuse_unreadable(paths)
         if not paths or (self._delta and delta.committed(self._tables / "silver") >= batch):
             return
@@ -175,6 +190,33 @@ class LedgerTables:
         if self._delta:
             delta.commit_files(self._tables / "silver", batch, self._silver_files(batch), _SILVER_PARTITIONS)
         self._forget_open(batch)
+
+    def _not_taken_over(self, files: Sequence[Path], batch: int) -> list[str]:
+        """The files, without what earlier portions have: a compacted segment may hold that again, under a new name.
+
+        What is gone meanwhile is in a compacted segment, which is new to Spark too.
+        """
+        taken = spans_before(self._tables, batch)
+        found = {span: file for file in files if file.exists() and (span := span_of(file.name)) is not None}
+        paths: list[str] = []
+        for span in live(found):
+            left = without(span, taken)
+            if left == [span]:
+                paths.append(found[span].as_uri())
+            elif left:
+                self._refuse_unreadable([found[span].as_uri()])
+                paths += [self._cut(found[span], part).as_uri() for part in left]
+        return paths
+
+    def _cut(self, file: Path, span: SegmentSpan) -> Path:
+        """Some positions of a segment, as a segment."""
+        rows = read_rows(file)
+        position = rows.column("position")
+        within = pc.and_(pc.greater_equal(position, span.first), pc.less_equal(position, span.last))
+        (self._tables / _CUT).mkdir(parents=True, exist_ok=True)
+        cut = self._tables / _CUT / span.file_name
+        write_rows(by_kind(rows.filter(within)), cut)
+        return cut
 
     def _refuse_unreadable(self, paths: Sequence[str]) -> None:
         try:
