@@ -100,6 +100,17 @@ def test_every_view_can_be_asked_and_is_listed_with_its_columns(tmp_path: Path) 
     assert tables[0]["columns"]["message_id"] == "varchar"
 
 
+def test_no_column_needs_quotes(tmp_path: Path) -> None:
+    """DuckDB takes `at` for a word of its own, and `user` for who asks."""
+    with LedgerQuery(ledger_of(news_history(), tmp_path)) as query:
+        for table, _, columns in query.tables():
+            names = [name for name, _ in columns]
+            for name in names:
+                plain = query.table(f"select {name}, 1 from {table} where false")
+                assert plain.schema.field(0) == query.table(f'select "{name}" from {table} where false').schema.field(0)
+            assert query.table(f"select {', '.join(names)} from {table}").column_names == names
+
+
 def test_a_segment_of_a_former_version_lacks_columns_and_is_read(tmp_path: Path) -> None:
     """Columns only get added."""
     ledger = ledger_of(history(), tmp_path, cut=100)

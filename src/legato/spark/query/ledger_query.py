@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import ExitStack, nullcontext
+from contextlib import ExitStack, nullcontext, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import TracebackType
@@ -122,7 +122,9 @@ def _opened(segments: list[Path], scratch: str) -> DuckDBPyConnection:
     database = duckdb.connect(":memory:")
     database.execute(f"set temp_directory = '{_quoted(scratch)}'")
     database.execute("set timezone = 'UTC'")
-    database.execute("set enable_progress_bar = false")
+    with suppress(duckdb.InvalidInputException):
+        # In a notebook without ipywidgets there is none to be switched off.
+        database.execute("set enable_progress_bar = false")
     files = ", ".join(f"'{_quoted(segment)}'" for segment in segments)
     read = f"read_parquet([{files}], union_by_name = true)"
     present = {row[0] for row in database.execute(f"describe select * from {read}").fetchall()}
@@ -131,7 +133,7 @@ def _opened(segments: list[Path], scratch: str) -> DuckDBPyConnection:
         f"{name}::{_type(kind)} as {name}" if name in present else f"null::{_type(kind)} as {name}"
         for name, kind in COLUMNS.items()
     )
-    database.execute(f"create view {FACTS} as select {columns}, make_timestamp(time_us) as at from {read}")
+    database.execute(f"create view {FACTS} as select {columns}, make_timestamp(time_us) as happened_at from {read}")
     for view in VIEWS:
         database.execute(f"create view {view.name} as {view.sql}")
     return database

@@ -134,7 +134,7 @@ DELIVERIES = View(
     "what happened between messages and consumers: delivered and seen (with [ledger] detail = all), presented, "
     "returned, released, consumed",
     """
-    select make_timestamp(f.time_us) as at, q.destination, f.queue, f.seq,
+    select make_timestamp(f.time_us) as happened_at, q.destination, f.queue, f.seq,
            case f.kind when 'MessageDelivered' then 'delivered' when 'MessageSeen' then 'seen'
                        when 'MessagePresented' then 'presented' when 'MessageReturned' then 'returned'
                        when 'MessageReleased' then 'released' else 'consumed' end as what,
@@ -151,7 +151,7 @@ DEAD_LETTERS = View(
     "dead_letters",
     "each message that became a dead letter: from where, why, and where it is",
     """
-    select make_timestamp(f.time_us) as at, q.destination, f.queue, f.seq, m.message_id, f.cause, f.deliveries_max,
+    select make_timestamp(f.time_us) as happened_at, q.destination, f.queue, f.seq, m.message_id, f.cause, f.deliveries_max,
            d.destination as dead_letter_queue, f.dead_queue, f.dead_seq, f.epoch, f.position
     from facts f left join queues q on q.queue = f.queue left join queues d on d.queue = f.dead_queue
     left join messages m on m.queue = f.queue and m.seq = f.seq
@@ -163,7 +163,7 @@ TRANSACTIONS = View(
     "transactions",
     "each transaction that did work: its outcome, why it was rolled back, how many messages it received and sent",
     """
-    select hex(txn) as txn, make_timestamp(time_us) as at,
+    select hex(txn) as txn, make_timestamp(time_us) as happened_at,
            if(kind = 'TransactionCommitted', 'committed', 'rolled back') as outcome, cause,
            consumed as received, stored as sent, epoch, position
     from facts where kind in ('TransactionCommitted', 'TransactionRolledBack')
@@ -199,7 +199,7 @@ DUPLICATES = View(
     "duplicates",
     "each message that came again and was not stored again",
     """
-    select make_timestamp(f.time_us) as at, if(f.kind = 'DuplicateDropped', 'number', 'duplicate id') as found_by,
+    select make_timestamp(f.time_us) as happened_at, if(f.kind = 'DuplicateDropped', 'number', 'duplicate id') as found_by,
            q.destination, p.name as producer, f.number, f.message_id, f.name as first_message_id,
            hex(f.duplicate_id) as duplicate_id, f.epoch, f.position
     from facts f left join queues q on q.queue = f.queue left join producers p on p.producer = f.producer
@@ -211,7 +211,7 @@ CALLS = View(
     "calls",
     "each message that carries a call of a flow: the flow, the stage, and the message",
     """
-    select make_timestamp(f.time_us) as at, f.flow_id, f.trace_id, f.stage, f.call, f.number, f.stored as bundled,
+    select make_timestamp(f.time_us) as happened_at, f.flow_id, f.trace_id, f.stage, f.call, f.number, f.stored as bundled,
            q.destination, f.queue, f.seq, f.epoch, f.position
     from facts f left join queues q on q.queue = f.queue where f.kind = 'MessageOfFlow'
     """,
@@ -221,7 +221,7 @@ ACTIONS = View(
     "actions",
     "who operated the broker and when, and what was denied to whom",
     """
-    select make_timestamp(time_us) as at, epoch, event, user_name as user, origin, container as client, mechanism,
+    select make_timestamp(time_us) as happened_at, epoch, event, user_name, origin, container as client, mechanism,
            operation, object_type as type, name as object, to_name as to_object, message_id, decision, reason, omitted
     from facts where kind = 'ActionAudited'
     """,
