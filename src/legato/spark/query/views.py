@@ -151,8 +151,8 @@ DEAD_LETTERS = View(
     "dead_letters",
     "each message that became a dead letter: from where, why, and where it is",
     """
-    select make_timestamp(f.time_us) as happened_at, q.destination, f.queue, f.seq, m.message_id, f.cause, f.deliveries_max,
-           d.destination as dead_letter_queue, f.dead_queue, f.dead_seq, f.epoch, f.position
+    select make_timestamp(f.time_us) as happened_at, q.destination, f.queue, f.seq, m.message_id, f.cause,
+           f.deliveries_max, d.destination as dead_letter_queue, f.dead_queue, f.dead_seq, f.epoch, f.position
     from facts f left join queues q on q.queue = f.queue left join queues d on d.queue = f.dead_queue
     left join messages m on m.queue = f.queue and m.seq = f.seq
     where f.kind = 'MessageDeadLettered'
@@ -199,7 +199,8 @@ DUPLICATES = View(
     "duplicates",
     "each message that came again and was not stored again",
     """
-    select make_timestamp(f.time_us) as happened_at, if(f.kind = 'DuplicateDropped', 'number', 'duplicate id') as found_by,
+    select make_timestamp(f.time_us) as happened_at,
+           if(f.kind = 'DuplicateDropped', 'number', 'duplicate id') as found_by,
            q.destination, p.name as producer, f.number, f.message_id, f.name as first_message_id,
            hex(f.duplicate_id) as duplicate_id, f.epoch, f.position
     from facts f left join queues q on q.queue = f.queue left join producers p on p.producer = f.producer
@@ -211,8 +212,8 @@ CALLS = View(
     "calls",
     "each message that carries a call of a flow: the flow, the stage, and the message",
     """
-    select make_timestamp(f.time_us) as happened_at, f.flow_id, f.trace_id, f.stage, f.call, f.number, f.stored as bundled,
-           q.destination, f.queue, f.seq, f.epoch, f.position
+    select make_timestamp(f.time_us) as happened_at, f.flow_id, f.trace_id, f.stage, f.call, f.number,
+           f.stored as bundled, q.destination, f.queue, f.seq, f.epoch, f.position
     from facts f left join queues q on q.queue = f.queue where f.kind = 'MessageOfFlow'
     """,
 )
