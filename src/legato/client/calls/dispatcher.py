@@ -32,6 +32,8 @@ class Dispatching:
         """The message that a listener has now."""
         self.closing: list[ConsumerSteps] = []
         """Consumers that their own listener has closed: that is done once it has returned (Jakarta Messaging 8.8)."""
+        self.raised: BaseException | None = None
+        """What a listener raised last."""
         self._session = session
         self._gate = session._channel.gate
         self._redeliver_on_error = redeliver_on_error
@@ -133,6 +135,7 @@ class Dispatching:
             if listener is not None and (result := listener(message)) is not None:
                 yield Await(result)
         except Exception as error:
+            self.raised = error
             failure = "".join(traceback.format_exception(error))[-EXCEPTION_CHARACTERS_MAX:]
             log.exception("a message listener raised")
             consumer._transport.report(
