@@ -13,8 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from legato.client import ConnectionFactory, JMSError, aio
+from legato.client import ConnectionFactory, JMSError, JMSSecurityError, aio
 from legato.client.links import transport
+from legato.testing import broker as local_broker
 from tests.integration.client.helpers import WAIT_S
 from tests.support.broker import BrokerProcess
 from tests.support.server import free_port
@@ -98,6 +99,15 @@ def test_tls_to_a_port_without_it_fails_at_once_with_what_to_write(tmp_path: Pat
             ConnectionFactory(f"amqps://127.0.0.1:{port}", tls_verify=False).create_connection()
     finally:
         broker.close()
+
+
+def test_a_password_for_a_broker_that_asks_for_none_is_answered_with_what_to_do() -> None:
+    """It was "Check the user and password"."""
+    with (
+        local_broker() as running,
+        pytest.raises(JMSSecurityError, match="It asks for no password: leave user and password out"),
+    ):
+        ConnectionFactory(running.url.replace("amqp://", "amqp://ann:tea@")).create_connection()
 
 
 PROGRAM = """

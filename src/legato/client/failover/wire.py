@@ -223,6 +223,11 @@ def _authenticate(sock: socket.socket, host: Host, login: Login, deadline: float
             reason = f"{host} refused the login: {sasl.failed}."
             if sasl.failed_temporarily:
                 raise JMSError(reason)
+            if login.user is not None and sasl.failed.endswith("but ANONYMOUS"):
+                raise JMSSecurityError(
+                    f"{reason} It asks for no password: leave user and password out of the connection URI, or give it "
+                    "users (legato user add)."
+                )
             raise JMSSecurityError(f"{reason} {_remedy(host, login)}")
         sasl.receive_data(_read(sock, deadline))
 
