@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*.py"))
-LONG = {"flights_pipeline.py"}
-"""Its drivers take long to start, and are killed; `tests/spark` runs the pipeline itself."""
+LONG = {"flights_pipeline.py", "orders_pipeline.py"}
+"""Spark takes long to start; `tests/spark` runs the pipelines themselves."""
 WAIT_S = 100.0
 
 
