@@ -1,5 +1,7 @@
 """What `legato.testing.broker` offers to tests of others: a real broker in this process, whose time they set."""
 
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -88,3 +90,10 @@ def test_brokers_beside_each_other_and_one_after_the_other_on_one_store(tmp_path
     assert threading.active_count() == before
     with pytest.raises(ConfigError, match="does not run"):
         again.waiting("orders")
+
+
+def test_without_the_extra_for_brokers_a_sentence_says_what_is_missing() -> None:
+    """It was a bare ModuleNotFoundError."""
+    program = "import sys; sys.modules['lmdb'] = None; import legato.testing"
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert "legato.testing needs a broker, and so lmdb: pip install 'legato[broker]'." in run.stderr

@@ -89,7 +89,8 @@ def run(
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, ask)
         made.run(every_s, stop.wait)
-    say(f"{made.last_batch() + 1} portions in {tables}")
+    portions = made.last_batch() + 1
+    say(f"{portions} portion{'' if portions == 1 else 's'} in {tables}")
     if _complain(tables):
         raise typer.Exit(1)
 

@@ -16,6 +16,12 @@ with broker_pair() as brokers, ConnectionFactory(brokers.url).create_connection(
 ```
 """
 
+from importlib.util import find_spec
+
+if missing := [name for name in ("lmdb", "uvloop") if find_spec(name) is None]:
+    # Without a name: that is the sign of an error that is for the user (`legato.cli.failures`).
+    raise ImportError(f"legato.testing needs a broker, and so {', '.join(missing)}: pip install 'legato[broker]'.")
+
 from legato.testing.brokers import BrokerPair, broker_pair
 from legato.testing.flows import FlowHarness
 from legato.testing.local import LocalBroker, broker

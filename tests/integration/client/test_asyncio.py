@@ -277,3 +277,14 @@ def test_a_cancelled_close_ends_the_connection_all_the_same(calm_pair: BrokerPai
     for thread in set(threading.enumerate()) - before:
         thread.join(WAIT_S)
         assert not thread.is_alive()
+
+
+def test_what_is_not_awaited_yet_says_so(tell: Callable[..., None], queue_name: str) -> None:
+    """The first slip of who comes from the blocking client: `'Opening' object has no attribute 'send'`."""
+
+    async def story(connection: Connection) -> None:
+        session: Any = connection.create_session()
+        with pytest.raises(AttributeError, match="write `await` in front of the call"):
+            session.create_producer(session.create_queue(queue_name)).send(TextMessage("tea"))
+
+    tell(story)

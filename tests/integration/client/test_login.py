@@ -125,3 +125,9 @@ def test_users_fail_over_with_their_sessions(tmp_path: Path) -> None:
             primary.kill()
             send(connection, "q", "after")
             assert drain(connection, "q") == ["before", "after"]
+
+
+def test_a_user_at_a_broker_without_users_is_told_what_to_do(tmp_path: Path) -> None:
+    """It was told to check a password that nobody had asked for."""
+    with server(tmp_path / "store") as broker, pytest.raises(JMSSecurityError, match="leave user and password out"):
+        ConnectionFactory(f"amqp://ann:{PASSWORD}@127.0.0.1:{broker.port}").create_connection().close()

@@ -482,3 +482,28 @@ def test_a_wrong_password_is_a_security_error(tmp_path: Path) -> None:
             send(connection, "q", "1")
     finally:
         broker.close()
+
+
+def test_a_requestor_that_goes_is_no_news_for_who_replied(
+    connect: Connect, queue_name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Each caller that went was a warning, `The producer for temp-queue://... was closed by the broker`, on success."""
+    service, caller = connect(), connect()
+    asking, replying = caller.create_session(), service.create_session()
+    question = TextMessage("price?")
+    question.reply_to = asking.create_temporary_queue()
+    asking.create_producer(asking.create_queue(queue_name)).send(question)
+    received = replying.create_consumer(replying.create_queue(queue_name)).receive(WAIT_S)
+    assert received is not None
+    assert received.reply_to is not None
+    producer = replying.create_producer(received.reply_to)
+    producer.send(TextMessage("2.50"))
+    caller.close()
+
+    def reply_until_refused() -> None:
+        while True:
+            producer.send(TextMessage("2.50"))
+
+    with pytest.raises(JMSError, match="deleted"):
+        reply_until_refused()
+    assert [record for record in caplog.records if record.levelname == "WARNING"] == []

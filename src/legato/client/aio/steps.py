@@ -7,7 +7,7 @@ import contextlib
 import inspect
 from collections.abc import Callable, Generator
 from types import TracebackType
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from legato.client.gate import Gate
 from legato.client.steps import Steps, Wait
@@ -68,6 +68,14 @@ class Opening(Generic[_T]):
     def __init__(self, steps: Steps[_T]) -> None:
         self._steps = steps
         self._made: Any = None
+
+    if not TYPE_CHECKING:  # Type checkers know better: there is no such attribute.
+
+        def __getattr__(self, name: str) -> Any:
+            raise AttributeError(
+                f"{name!r} belongs to what is about to be made: write `await` in front of the call that makes it, "
+                "or `async with ... as`."
+            )
 
     def __await__(self) -> Generator[Any, None, _T]:
         return drive(self._steps).__await__()

@@ -14,7 +14,7 @@ from legato.client.links.session_state import Outgoing, Send, Transaction, is_st
 from legato.client.links.uploads import Upload
 from legato.client.mapping.conditions import error_of
 from legato.client.mapping.refusals import refused, released
-from legato.client.messages.destinations import Destination
+from legato.client.messages.destinations import Destination, Temporary
 from legato.client.messages.large import Region, unreadable
 from legato.errors import JMSError
 
@@ -96,18 +96,18 @@ class SenderEnd:
             return
         if link is not None:
             link.close()
-        self.fail(
-            error_of(
-                event.condition,
-                event.description,
-                f"The producer for {self.destination} was {'closed by the broker' if self.ready else 'refused'}",
-            )
+        error = error_of(
+            event.condition,
+            event.description,
+            f"The producer for {self.destination} was {'closed by the broker' if self.ready else 'refused'}",
         )
+        # Whoever asked has gone with the queue for replies, as is usual: that is no news. A send to it is refused.
+        self.fail(error, usual=event.condition == "amqp:resource-deleted" and isinstance(self.destination, Temporary))
         self.channel.restored(self)
 
-    def fail(self, error: JMSError) -> None:
-        """It will not come back: everything that waits hears so."""
-        told = self.error is None and self.ready
+    def fail(self, error: JMSError, *, usual: bool = False) -> None:
+        """It will not come back: everything that waits hears so; the connection's listener too, unless it is usual."""
+        told = self.error is None and self.ready and not usual
         self.error = error
         self.closed = True
         self._upload = None
