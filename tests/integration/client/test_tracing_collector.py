@@ -54,8 +54,8 @@ def test_a_collector_gets_the_spans_of_a_message() -> None:
             assert message
             with tracing.processing(message):
                 pass
-        for name in ("send orders", "receive orders", "process orders"):
-            until(lambda name=name: any(name in line for line in list(lines)))
+        names = ("send orders", "receive orders", "process orders")
+        until(lambda: all(any(name in line for line in list(lines)) for name in names))
     finally:
         tracing.uninstrument()
         provider.shutdown()
