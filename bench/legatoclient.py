@@ -5,8 +5,10 @@ Sends with a completion listener and a flush at the end; receives in an AUTO_ACK
 
 import argparse
 import json
+import os
 import time
 
+from bench.engine import USER_VARIABLE
 from legato.client import BytesMessage, Connection, ConnectionFactory, JMSError, Message
 
 PREFETCH = 4_000
@@ -61,7 +63,8 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=100_000)
     parser.add_argument("--size", type=int, default=256)
     options = parser.parse_args()
-    uri = f"amqp://127.0.0.1:{options.port}?prefetch={PREFETCH}"
+    user = f"{login}@" if (login := os.environ.get(USER_VARIABLE)) else ""
+    uri = f"amqp://{user}127.0.0.1:{options.port}?prefetch={PREFETCH}"
     with ConnectionFactory(uri).create_connection() as connection:
         if options.what == "send":
             result = send(connection, options.address, options.count, options.size)
