@@ -1,8 +1,10 @@
 """`legato ledger` and `legato story`: update, show and explain the ledger's tables; tell one message's life."""
 
+import re
 import signal
 import sys
 import threading
+import time
 from contextlib import redirect_stdout
 from io import StringIO
 from pathlib import Path
@@ -202,6 +204,51 @@ def compact(
             f"{_segments(done.files_before)} became {done.files_after:,}: {done.bytes_before:,} bytes before, "
             f"{done.bytes_after:,} now"
         )
+
+
+@app.command("trim")
+def trim(
+    ledger: SegmentsArgument,
+    keep: Annotated[
+        str, typer.Option("--keep", help="How much to keep: 30d, 12h, 90m, 2w.", metavar="TIME", show_default=False)
+    ],
+    yes: YesOption = False,
+    dry_run: DryRunOption = False,
+) -> None:
+    """Delete facts that are older than so much. What waited then stays, and an audit says from when on it can speak.
+
+    Whole segments go, so a little more is kept. Bring tables up to date before (`legato ledger run`), and copy what you
+    may need again: what is trimmed cannot be brought back. Broker, audits and queries may go on.
+
+    Example: legato ledger trim ./store/ledger --keep 30d --dry-run
+    """
+    from datetime import UTC, datetime
+
+    from legato.spark.ledger import trimming
+
+    before_us = time.time_ns() // 1000 - round(seconds_of(keep) * 1e6)
+    wanted = trimming.trim_of(ledger, before_us)
+    if wanted is None:
+        say(f"nothing to do: nothing in {ledger} but its last segment is older than {keep}")
+        return
+    until = datetime.fromtimestamp(wanted.us / 1e6, UTC)
+    what = f"delete {wanted.rows:,} facts until {until:%Y-%m-%d %H:%M:%S} UTC from {ledger}"
+    if confirm(f"{what} ({_segments(len(wanted.sources))}, {wanted.bytes:,} bytes)", yes=yes, dry_run=dry_run):
+        trimming.trim(ledger, before_us, tell=lambda line: say(line, err=True))
+        say(f"deleted {wanted.rows:,} facts until {until:%Y-%m-%d %H:%M:%S} UTC; what waited then is kept")
+
+
+def seconds_of(text: str) -> float:
+    """A length of time such as `30d`.
+
+    Raises:
+        typer.BadParameter: it is none.
+    """
+    units = {"m": 60, "h": 3600, "d": 86_400, "w": 604_800}
+    found = re.fullmatch(r"(\d{1,9}(?:\.\d+)?)\s*([mhdw])", text.strip().lower())
+    if found is None:
+        raise typer.BadParameter(f"{text!r} is no length of time, such as 30d, 12h or 90m", param_hint="--keep")
+    return float(found[1]) * units[found[2]]
 
 
 def _segments(count: int) -> str:

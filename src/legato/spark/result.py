@@ -1,5 +1,6 @@
 """The result of an audit, as plain data that can be printed, drawn and stored as JSON."""
 
+from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
@@ -210,6 +211,19 @@ class AuditResult(msgspec.Struct, frozen=True):
     """What it says of flows; None if there are none."""
     actions: Actions | None = None
     """Who did what; None if nobody did anything."""
+    trimmed_us: int = 0
+    """Until when the ledger was trimmed, in microseconds since 1970; 0 if it was not."""
+
+    @property
+    def since(self) -> str:
+        """From when on the audit can speak, in a sentence; empty if it speaks of all."""
+        if not self.trimmed_us:
+            return ""
+        until = datetime.fromtimestamp(self.trimmed_us / 1e6, UTC)
+        return (
+            f"The ledger was trimmed: this audit speaks of what happened after {until:%Y-%m-%d %H:%M:%S} UTC, "
+            "and of messages that waited then."
+        )
 
     @property
     def passes(self) -> bool:

@@ -124,7 +124,7 @@ def counted(function):
     return call
 
 import pyarrow.parquet
-from legato.spark.ledger import compaction, segments
+from legato.spark.ledger import compaction, segments, trimming
 
 ledger = Path(sys.argv[1])
 for name in ("replace", "unlink", "fsync", "utime", "open"):

@@ -36,6 +36,7 @@ from legato.spark.checks.check import Frames
 from legato.spark.exporter import try_export
 from legato.spark.ledger import fact_frames
 from legato.spark.ledger.segments import being_read, segments_of
+from legato.spark.ledger.trimming import trimmed_of
 from legato.spark.ledger.waiting import read_waiting
 from legato.spark.result import (
     STAGES,
@@ -139,8 +140,10 @@ def _audit_ledger(
         return as_rows(read) if size < INLINE_BYTES_MAX else read
 
     keep = as_rows if size < INLINE_BYTES_MAX else cached
-    with staying_active(spark), frames_of(session, facts, waiting, prefetched, keep) as frames:
-        return _audit_frames(frames, scope)
+    trimmed = trimmed_of(ledger_dir) if ledger_dir.is_dir() else None
+    with staying_active(spark), frames_of(session, facts, waiting, prefetched, keep, trimmed) as frames:
+        result = _audit_frames(frames, scope)
+        return result if trimmed is None else msgspec.structs.replace(result, trimmed_us=trimmed.us)
 
 
 def audit_facts(facts: DataFrame, waiting: DataFrame | None = None) -> AuditResult:

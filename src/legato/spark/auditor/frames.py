@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from legato.core.facts import Kind
@@ -17,6 +18,7 @@ from legato.spark.auditor.high_water_marks import marks, queue_and_epoch_facts
 from legato.spark.checks.check import Frames
 from legato.spark.ledger import fact_frames
 from legato.spark.ledger.fact_filter import kind_in
+from legato.spark.ledger.trimming import Trimmed
 from legato.spark.runtime.session import SMALL_QUERY_SETTINGS, is_for_small_queries, session_like
 from legato.spark.runtime.thresholds import INLINE_ROWS_MAX, INTERPRET_ROWS_MAX
 from legato.spark.summaries.message_summary import KINDS, MESSAGES_SCHEMA
@@ -93,6 +95,7 @@ def frames_of(
     waiting: DataFrame | None = None,
     prefetched: PrefetchedLedger | None = None,
     keep: Keep = cached,
+    trimmed: Trimmed | None = None,
 ) -> Iterator[Frames]:
     """The frames that checks ask, each computed once while the block lasts.
 
@@ -102,6 +105,7 @@ def frames_of(
         waiting: `queue`, `seq` of what waits, if that is known.
         prefetched: what was found in the same ledger aside; without it Spark looks at all facts for it.
         keep: how frames that Spark makes of all facts are kept.
+        trimmed: what the ledger says of its beginning, if that was trimmed.
     """
     computed: list[DataFrame] = []
 
@@ -115,7 +119,14 @@ def frames_of(
     commits, queue_and_epoch_facts = base.commits, base.queue_and_epoch_facts
     queue_facts = Lazy(lambda: kept(fact_frames.queue_facts(queue_and_epoch_facts()), few))
     queues = Lazy(lambda: fact_frames.created(queue_facts()))
-    records = Lazy(lambda: fact_frames.records(commits()))
+    through = trimmed.through if trimmed is not None else 0
+    # What is left of commits that were trimmed is not all of them.
+    records = Lazy(lambda: fact_frames.records(commits().where(f"position > {through}L")))
+
+    def counted() -> DataFrame:
+        found = marks(queue_and_epoch_facts(), commits())
+        return found if trimmed is None else with_trimmed(found, trimmed)
+
     try:
         yield LazyFrames(
             {
@@ -124,7 +135,8 @@ def frames_of(
                 "commits": commits,
                 "transactions": base.transactions,
                 "queues": queues,
-                "marks": lambda: kept(marks(queue_and_epoch_facts(), commits()), few),
+                "marks": lambda: kept(counted(), few),
+                "trimmed": lambda: spark.range(1).selectExpr(f"{through}L as through"),
                 "deletions": lambda: fact_frames.deletions(queue_facts()),
                 "records": records,
                 "epochs": lambda: fact_frames.epochs(records()),
@@ -138,6 +150,24 @@ def frames_of(
     finally:
         for frame in computed:
             frame.unpersist()
+
+
+def with_trimmed(marks: DataFrame, trimmed: Trimmed) -> DataFrame:
+    """High-water marks, and what the facts before them come to with those that were trimmed.
+
+    Of a mark that is older itself there is nothing to compare: it says how many waited.
+    """
+    is_since = f"position > {trimmed.through}L"
+    counters = marks.sparkSession.createDataFrame(
+        [(queue, *counts) for queue, counts in trimmed.counters.items()],
+        "queue int, trimmed_stored bigint, trimmed_consumed bigint",
+    )
+    return marks.join(F.broadcast(counters), "queue", "left").selectExpr(
+        *("queue", "position", "ordinal", "seq", "stored", "consumed", "place", "in_order"),
+        f"if({is_since}, stored_found + coalesce(trimmed_stored, 0L), stored) as stored_found",
+        f"if({is_since}, consumed_found + coalesce(trimmed_consumed, 0L), consumed) as consumed_found",
+        f"if({is_since}, seq_found, seq) as seq_found",
+    )
 
 
 def _unknown_queues(commits: DataFrame, queues: DataFrame) -> DataFrame:

@@ -30,6 +30,7 @@ FRAMES = {
     "marks": "a row for each high-water mark: what the broker counted, and what the facts before it come to",
     "odd_numbers": "a row for each producer, address and lane whose numbers are out of order or perhaps stored twice",
     "reregistered": "a row for each producer whose name was registered under several numbers",
+    "trimmed": "one row: `through`, the last commit that was trimmed, 0 if none was",
     "waiting": "`queue`, `seq` of the messages that wait in the store; only if the store was read",
 }
 """What there is for checks to look at."""

@@ -41,10 +41,15 @@ def epochs_mixed(_epochs: DataFrame, records: DataFrame) -> DataFrame:
         "total below is proof."
     ),
 )
-def positions_missing(_epochs: DataFrame, records: DataFrame) -> DataFrame:
-    """Positions of the log, from 1 on, that no segment of the ledger holds."""
+def positions_missing(_epochs: DataFrame, records: DataFrame, trimmed: DataFrame) -> DataFrame:
+    """Positions of the log, from 1 on or after what was trimmed, that no segment of the ledger holds."""
     previous = F.lag("position", 1, 0).over(Window.orderBy("position"))
-    gaps = records.select("position", previous.alias("previous")).where("position > previous + 1")
+    gaps = (
+        records.select("position", previous.alias("previous"))
+        .crossJoin(F.broadcast(trimmed))
+        .selectExpr("position", "greatest(previous, through) as previous")
+        .where("position > previous + 1")
+    )
     return gaps.selectExpr("previous + 1 as first_missing", "position - 1 as last_missing")
 
 

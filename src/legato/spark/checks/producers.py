@@ -8,6 +8,7 @@ from legato.core.producers import ONCE_PREFIX, SINK_PREFIX
 from legato.spark.checks.check import check
 from legato.spark.ledger.fact_filter import NUMBERED, REGISTERED, FactFilter
 from legato.spark.ledger.fact_frames import PLACE, aggregate
+from legato.spark.ledger.fact_schema import PLACE_SHIFT
 
 _RUNS = FactFilter(("RunStored",), nonzero=("producer",))
 _BATCHES = FactFilter(("RunStored", "BatchPublished"), nonzero=("producer",))
@@ -195,11 +196,12 @@ def stored_again_anew(reregistered: DataFrame, facts: DataFrame) -> DataFrame:
     many="{count} messages are lost: confirmed as duplicates of numbers that nothing was stored under before.",
     each="{producer}, number {number}: confirmed in commit {position}, not stored before",
 )
-def duplicate_never_stored(dropped: DataFrame, facts: DataFrame) -> DataFrame:
+def duplicate_never_stored(dropped: DataFrame, facts: DataFrame, trimmed: DataFrame) -> DataFrame:
     """Messages confirmed as duplicates of a number that nothing was stored under.
 
-    A producer that was registered anew goes on with its numbers. Of a sink, whose batch may be empty, only a number is
-    wrong that is beyond all that it stored.
+    Of a number below all that are on record since the ledger was trimmed nothing is known. A producer that was
+    registered anew goes on with its numbers. Of a sink, whose batch may be empty, only a number is wrong that is beyond
+    all that it stored.
     """
     names = facts.where(str(REGISTERED)).select("producer", "name").distinct()
     own = F.coalesce("name", F.concat(F.lit("producer "), "producer"))
@@ -220,8 +222,19 @@ def duplicate_never_stored(dropped: DataFrame, facts: DataFrame) -> DataFrame:
     )
     is_sink = _is_sink("who")
     first = aggregate(handled.withColumnRenamed("handled", "number"), "who, number", first="min(handled_place)")
-    furthest = aggregate(handled, "who", furthest="max(handled)")
-    told = wanted.join(first, ["who", "number"], "left").join(furthest, "who", "left")
+    since = handled.crossJoin(F.broadcast(trimmed))
+    furthest = aggregate(
+        since,
+        "who",
+        furthest="max(handled)",
+        lowest=f"min(handled) filter (where handled_place >> {PLACE_SHIFT} > through)",
+    )
+    told = (
+        wanted.join(first, ["who", "number"], "left")
+        .join(furthest, "who", "left")
+        .crossJoin(F.broadcast(trimmed))
+        .where("through = 0 or number >= lowest")
+    )
     return told.where(
         f"(first is null or first > place) and not ({is_sink} and number < coalesce(furthest, 0))"
     ).select("producer", "number", "position")

@@ -29,6 +29,8 @@ def audit_table(result: AuditResult) -> Group:
         parts += flow_tables(result.flows)
     if result.actions is not None:
         parts.append(_actions_table(result.actions))
+    if result.since:
+        parts.append(Text(result.since, style="yellow"))
     if result.passes:
         parts.append(Text(f"{len(result.checks)} checks hold: every message is accounted for", style="bold green"))
     else:

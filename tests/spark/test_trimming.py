@@ -1,0 +1,167 @@
+"""A ledger whose beginning was trimmed: its audit says since when it speaks, and calls nothing lost that is gone."""
+
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+from typer.testing import CliRunner
+
+from legato.cli.ledger import seconds_of
+from legato.cli.main import app
+from legato.core.facts import DuplicateDropped, LogRecord, MessageConsumed
+from legato.errors import ConfigError, StoreCorruptError
+from legato.spark.auditor.audit import audit
+from legato.spark.ledger.compaction import compact
+from legato.spark.ledger.segments import SegmentSpan, exported_through, segments_of, write_segment
+from legato.spark.ledger.trimming import trim, trim_of, trimmed_of
+from legato.spark.report.audit_terminal import print_audit
+from tests.spark.history import WAITING, history, news_history
+
+ALL = 1 << 62
+
+
+def ledger_of(directory: Path, records: list[LogRecord], cut: int) -> Path:
+    """A ledger of three segments: up to the cut, after it, and the last record alone."""
+    directory.mkdir(exist_ok=True)
+    numbered = list(enumerate(records, 1))
+    for part in (numbered[:cut], numbered[cut:-1], numbered[-1:]):
+        if part:
+            write_segment(directory, part)
+    return directory
+
+
+def trimmed_at(directory: Path, records: list[LogRecord], cut: int) -> Path:
+    ledger = ledger_of(directory, records, cut)
+    assert trim(ledger, records[cut - 1].time_us + 1)
+    return ledger
+
+
+@pytest.mark.parametrize("cut", [4, 6, 9, 12, len(history()) - 1])
+def test_an_audit_of_a_trimmed_ledger_finds_nothing_wrong(cut: int, spark: SparkSession, tmp_path: Path) -> None:
+    """Wherever it was cut: messages stored before and consumed after, transactions, counters, numbers."""
+    ledger = trimmed_at(tmp_path / "ledger", history(), cut)
+    waiting = spark.createDataFrame(WAITING, "queue int, seq bigint")
+    for result in (audit(ledger, spark), audit(ledger, spark, waiting)):
+        assert [(check.name, check.examples) for check in result.failed] == []
+        assert result.trimmed_us == history()[cut - 1].time_us
+    assert {queue.name: queue.waiting for queue in result.queues if queue.waiting} == {"orders": 1, "DLQ": 1}
+
+
+@pytest.mark.parametrize("cut", range(3, len(news_history()), 4))
+def test_topics_and_schedules_may_be_trimmed_too(cut: int, spark: SparkSession, tmp_path: Path) -> None:
+    before = {check.name for check in audit(ledger_of(tmp_path / "all", news_history(), 1), spark).failed}
+    result = audit(trimmed_at(tmp_path / "ledger", news_history(), cut), spark)
+    assert {check.name for check in result.failed} <= before
+
+
+def test_the_audit_says_from_when_on_it_speaks(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    result = audit(trimmed_at(tmp_path / "ledger", history(), 6), spark)
+    print_audit(result)
+    assert "The ledger was trimmed: this audit speaks of what happened after 1970-01-01 00:16:40 UTC" in " ".join(
+        capsys.readouterr().out.split()
+    )
+
+
+def test_what_is_lost_afterwards_is_found_all_the_same(spark: SparkSession, tmp_path: Path) -> None:
+    """Facts that are missing after the cut, and segments."""
+    records = history()
+    spoilt = [
+        LogRecord(
+            each.epoch, each.time_us, [f for f in each.facts if not (isinstance(f, MessageConsumed) and f.seq == 3)]
+        )
+        for each in records
+    ]
+    result = audit(trimmed_at(tmp_path / "facts", spoilt, 6), spark)
+    assert {"records torn", "marks missed"} & {check.name for check in result.failed} or not result.passes
+    ledger = trimmed_at(tmp_path / "segments", records, 6)
+    segments_of(ledger)[1].unlink()
+    assert not audit(ledger, spark).complete
+
+
+def test_a_number_that_was_stored_before_the_cut_may_be_dropped_after_it(spark: SparkSession, tmp_path: Path) -> None:
+    records = history()
+    last = records[-1]
+    again = LogRecord(2, last.time_us, [DuplicateDropped(1, 1)])
+    result = audit(trimmed_at(tmp_path / "ledger", [*records[:-1], again, last], 12), spark)
+    assert [check.name for check in result.failed] == []
+
+
+def test_a_ledger_may_be_trimmed_again_and_compacted(spark: SparkSession, tmp_path: Path) -> None:
+    records = history()
+    for position, record in enumerate(records, 1):
+        write_segment(tmp_path, [(position, record)])
+    for cut in (3, 6, 10):
+        assert trim(tmp_path, records[cut - 1].time_us + 1)
+        compact(tmp_path)
+        found = trimmed_of(tmp_path)
+        assert found is not None
+        assert found.through == cut
+        assert [check.name for check in audit(tmp_path, spark).failed] == []
+        # Compaction made one segment of the rest, which is younger as a whole: it is divided for the next cut.
+        for path in segments_of(tmp_path)[1:]:
+            path.unlink()
+        for position in range(cut + 1, len(records) + 1):
+            write_segment(tmp_path, [(position, records[position - 1])])
+    assert exported_through(tmp_path) == len(records)
+
+
+def test_the_last_segment_stays_and_young_ones_too(tmp_path: Path) -> None:
+    ledger = ledger_of(tmp_path, history(), 6)
+    assert trim_of(ledger, 0) is None
+    found = trim_of(ledger, ALL)
+    assert found is not None
+    assert len(found.sources) == 2
+    trim(ledger, ALL)
+    assert [path.name for path in segments_of(ledger)] == [
+        SegmentSpan(1, len(history()) - 1).file_name,
+        SegmentSpan(len(history()), len(history())).file_name,
+    ]
+    assert trim(ledger, ALL) is None
+
+
+def test_a_ledger_with_a_gap_is_not_trimmed(tmp_path: Path) -> None:
+    ledger = ledger_of(tmp_path, history(), 6)
+    segments_of(ledger)[0].unlink()
+    with pytest.raises(StoreCorruptError, match=r"The commits 1-6 are missing .* nothing is trimmed"):
+        trim(ledger, ALL)
+
+
+def test_a_trim_killed_at_any_step_is_done_or_not(tmp_path: Path) -> None:
+    from tests.unit.spark.test_compaction import killed_at, rows_of
+
+    step, states = 0, set()
+    while True:
+        step += 1
+        ledger = ledger_of(tmp_path / str(step), history(), 6)
+        before = rows_of(ledger)
+        was_killed = killed_at(ledger, step, f"trimming.trim(ledger, {ALL})")
+        is_trimmed = trimmed_of(ledger) is not None
+        assert is_trimmed or rows_of(ledger) == before
+        states.add(is_trimmed)
+        trim(ledger, ALL)
+        assert trimmed_of(ledger)
+        assert len(list(ledger.glob("facts-*"))) == 2
+        if not was_killed:
+            break
+    assert states == {True, False}
+
+
+def test_the_command_asks_and_can_be_tried(tmp_path: Path) -> None:
+    ledger = ledger_of(tmp_path, history(), 6)
+    tried = CliRunner().invoke(app, ["ledger", "trim", str(ledger), "--keep", "30d", "--dry-run"])
+    assert tried.exit_code == 0
+    assert "would delete" in tried.stdout
+    assert trimmed_of(ledger) is None
+    unasked = CliRunner().invoke(app, ["ledger", "trim", str(ledger), "--keep", "30d"])
+    assert isinstance(unasked.exception, ConfigError)
+    done = CliRunner().invoke(app, ["ledger", "trim", str(ledger), "--keep", "30d", "--yes"])
+    assert "what waited then is kept" in done.stdout
+    assert "nothing to do" in CliRunner().invoke(app, ["ledger", "trim", str(ledger), "--keep", "30d"]).stdout
+    wrong = CliRunner().invoke(app, ["ledger", "trim", str(ledger), "--keep", "soon"])
+    assert wrong.exit_code == 2
+
+
+def test_lengths_of_time_are_read() -> None:
+    assert [seconds_of(text) for text in ("30d", "12 h", "90m", "1.5w")] == [2_592_000, 43_200, 5400, 907_200]
