@@ -15,7 +15,7 @@ from legato.core.facts import (
     RunStored,
 )
 from legato.drill.history import History
-from legato.spark.auditor.message_stories import NOT_TOLD, TOLD, Names, event
+from legato.spark.auditor.story_words import NOT_TOLD, TOLD, Names, event
 from legato.spark.ledger.fact_schema import TAGS, facts_table, row_count
 from legato.spark.summaries import message_summary_numpy
 from legato.spark.summaries.message_summary import KINDS, LEFT_KINDS, NOT_TALLIED, WEIGHTS

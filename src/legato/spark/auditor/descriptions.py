@@ -8,7 +8,8 @@ import msgspec
 from pyspark.sql import DataFrame
 
 from legato.core.facts import Kind
-from legato.spark.auditor.message_stories import KNOWN_BY, Names
+from legato.spark.auditor.message_stories import names_in
+from legato.spark.auditor.story_words import KNOWN_BY, Names
 from legato.spark.checks.check import Wording
 from legato.spark.result import CheckResult
 from legato.store.segment_names import SegmentSpan
@@ -35,7 +36,7 @@ def in_words(checks: Iterable[CheckResult], wordings: Mapping[str, Wording], fac
     examples = [example for check in checks for example in check.examples]
     if not examples:
         return checks
-    names = Names(facts, {KNOWN_BY[kind]: _numbers(examples, columns) for kind, columns in _NAMED.items()})
+    names = names_in(facts, {KNOWN_BY[kind]: _numbers(examples, columns) for kind, columns in _NAMED.items()})
     return [_told(check, wordings[check.name], names) if check.count else check for check in checks]
 
 
