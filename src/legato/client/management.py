@@ -1,13 +1,13 @@
-"""Requests to a broker's management address, one connection each."""
+"""Requests to a broker's management address."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from legato.amqp.names import MANAGEMENT_ADDRESS
-from legato.client.connection import ConnectionFactory
+from legato.client.connection import Connection, ConnectionFactory
 from legato.client.failover.uri import short_wait
 from legato.client.messages import TextMessage
 from legato.errors import JMSError
@@ -17,8 +17,47 @@ PAGE_ROWS = 500
 _OK = 200
 
 
+class Requester:
+    """Requests by a connection that was started, one after the other: for one thread at a time.
+
+    Args:
+        broker: what the broker is called in errors.
+    """
+
+    def __init__(self, connection: Connection, broker: str) -> None:
+        self._broker = broker
+        self._session = connection.create_session()
+        address = self._session.create_queue(MANAGEMENT_ADDRESS)
+        self._answers = self._session.create_consumer(address)
+        self._producer = self._session.create_producer(address)
+        self.answered = False
+        """Whether the last request was answered, if only by a refusal; if not, no other one may be made here."""
+
+    def request(
+        self, operation: str, type: str, name: str, arguments: Mapping[str, str | float], wait_s: float = ANSWER_WAIT_S
+    ) -> Any:
+        """The result of one request; see the function `request`."""
+        self.answered = False
+        asked = TextMessage()
+        for key, value in {"operation": operation, "type": type, "name": name, **arguments}.items():
+            asked.set_property(key, value)
+        self._producer.send(asked)
+        answer = self._answers.receive(timeout_s=wait_s)
+        if answer is None:
+            raise JMSError(f"{self._broker[:1].upper()}{self._broker[1:]} did not answer within {wait_s:g} s.")
+        self.answered = True
+        assert isinstance(answer, TextMessage)
+        if answer.properties["statusCode"] != _OK:
+            raise JMSError(str(answer.properties["statusDescription"]))
+        return json.loads(answer.body or "{}")
+
+    def close(self) -> None:
+        """Give its session back."""
+        self._session.close()
+
+
 def request(url: str, operation: str, type: str, name: str = "", **arguments: str | float) -> Any:
-    """The result of one request.
+    """The result of one request, by a connection of its own.
 
     Args:
         type: `queue`, `topic`, `subscription` or `broker`.
@@ -26,24 +65,9 @@ def request(url: str, operation: str, type: str, name: str = "", **arguments: st
     Raises:
         JMSError: the broker refused it, or did not answer.
     """
-    with (
-        ConnectionFactory(url, **short_wait(url)).create_connection() as connection,
-        connection.create_session() as session,
-    ):
-        address = session.create_queue(MANAGEMENT_ADDRESS)
-        answers = session.create_consumer(address)
+    with ConnectionFactory(url, **short_wait(url)).create_connection() as connection:
         connection.start()
-        asked = TextMessage()
-        for key, value in {"operation": operation, "type": type, "name": name, **arguments}.items():
-            asked.set_property(key, value)
-        session.create_producer(address).send(asked)
-        answer = answers.receive(timeout_s=ANSWER_WAIT_S)
-        if answer is None:
-            raise JMSError(f"The broker at {url} did not answer within {ANSWER_WAIT_S:g} s.")
-        assert isinstance(answer, TextMessage)
-        if answer.properties["statusCode"] != _OK:
-            raise JMSError(str(answer.properties["statusDescription"]))
-        return json.loads(answer.body or "{}")
+        return Requester(connection, f"the broker at {url}").request(operation, type, name, arguments)
 
 
 def rows(url: str, type: str, match: str = "") -> Iterator[dict[str, Any]]:

@@ -10,7 +10,7 @@ import msgspec
 from legato.core.broker import Broker
 from legato.core.queues import Queue
 from legato.core.topics import Topic
-from legato.server.access.permissions import Rights
+from legato.server.access.permissions import Level, Rights
 from legato.server.links.filters import compiled
 from legato.server.links.link_closing import LinkCloser
 from legato.server.links.link_roles import Node
@@ -101,6 +101,8 @@ class Operations:
         if rights is not None:
             self._authorisation.demand(rights, arguments)
         operation = arguments.get("operation")
+        if arguments.get("type") == "user" and operation == "read":
+            return _describe(rights)
         special = self._by_type.get(str(arguments.get("type")))
         if special is not None and isinstance(operation, str):
             return special(operation.lower(), arguments, rights, realm)
@@ -147,7 +149,8 @@ class Operations:
 
     def _read(self, arguments: dict[str, Any]) -> Any:
         if _type(arguments) == "broker":
-            return self._inspector.broker()
+            given = "count" in arguments
+            return self._inspector.broker(min(number(arguments, "count", 0), PAGE_ROWS_MAX) if given else None)
         return self._inspector.describe(self._node(arguments))
 
     def _query(self, arguments: dict[str, Any]) -> Any:
@@ -222,6 +225,14 @@ class Operations:
     def _reload_settings(self, arguments: dict[str, Any]) -> Any:
         self._reload()
         return {}
+
+
+def _describe(rights: Rights | None) -> dict[str, Any]:
+    """Who asks, and what this user may do by management; anybody everything where there are no roles."""
+    if rights is None:
+        return {"user": "", "management": Level.ADMINISTER.name.lower()}
+    level = max((role.management for role in rights.roles), default=Level.NONE)
+    return {"user": rights.user, "management": level.name.lower()}
 
 
 def _type(arguments: dict[str, Any]) -> str:

@@ -71,10 +71,10 @@ class Serving(Shell, Protocol):
         """The last takeover, and what to expect of the next."""
 
 
-def snapshot(service: Serving, store: Store, inspector: Inspector) -> Status:
-    """The state of an active broker now."""
+def snapshot(service: Serving, store: Store, inspector: Inspector, rows_max: int = STATUS_ROWS_MAX) -> Status:
+    """The state of an active broker now, with at most `rows_max` queues and topics."""
     usage = store.usage()
-    rows, more = inspector.page(None, "", 0, STATUS_ROWS_MAX)
+    rows, more = inspector.page(None, "", 0, rows_max)
     return Status(
         role="primary",
         version=__version__,

@@ -69,7 +69,7 @@ class Inspector:
     """Lists queues, topics and subscriptions with their state.
 
     Args:
-        broker_status: what the whole broker says of itself.
+        broker_status: what the whole broker says of itself, given how many queues and topics at most if not as usual.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class Inspector:
         store: Store,
         rates: RateMeter,
         now_us: Callable[[], int],
-        broker_status: Callable[[], Any],
+        broker_status: Callable[..., Any],
     ) -> None:
         self._broker = broker
         self._store = store
@@ -86,9 +86,9 @@ class Inspector:
         self._now_us = now_us
         self._broker_status = broker_status
 
-    def broker(self) -> Any:
-        """The whole broker."""
-        return msgspec.to_builtins(self._broker_status())
+    def broker(self, rows_max: int | None = None) -> Any:
+        """The whole broker, with at most so many queues and topics; None: as many as a status shows."""
+        return msgspec.to_builtins(self._broker_status() if rows_max is None else self._broker_status(rows_max))
 
     def describe(self, node: Node) -> Any:
         """One node, with its settings, and how many duplicate ids it remembers and duplicates it dropped."""
