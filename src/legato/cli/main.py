@@ -11,6 +11,7 @@ from legato.cli import (
     browse,
     can,
     connections,
+    console,
     demo,
     dlq,
     drill,
@@ -51,6 +52,7 @@ app.command("receive")(receive.receive)
 app.command("browse")(browse.browse)
 app.command("status")(status.status)
 app.command("connections")(connections.connections)
+app.command("console")(console.console)
 app.command("audit")(audit.audit)
 app.command("story")(ledger.story)
 app.command("queues")(queue.queues)

@@ -195,6 +195,10 @@ class HttpSection(msgspec.Struct, forbid_unknown_fields=True):
     """Patterns of queues and subscriptions that have metrics of their own; totals cover all of them anyway."""
     queues_max: Annotated[int, msgspec.Meta(ge=0)] = 100
     """At most so many have, the oldest first: each costs time at every scrape."""
+    console: bool = False
+    """Whether a process beside this one serves the console."""
+    console_listen: str = "localhost:0"
+    """`HOST:PORT` of the console; without a host only this machine can reach it; port 0 is any that is free."""
 
 
 class LimitsSection(msgspec.Struct, forbid_unknown_fields=True):
@@ -282,6 +286,16 @@ class Config(msgspec.Struct, forbid_unknown_fields=True):
         host, _, port = self.http.listen.rpartition(":")
         if not port.isdecimal() or not 0 <= int(port) < 65536:
             raise ConfigError(f"http.listen is {self.http.listen!r}: give HOST:PORT, such as localhost:9464.")
+        return host.strip("[]") or "localhost", int(port)
+
+    @property
+    def console_address(self) -> tuple[str, int]:
+        """Host and port of the console; port 0 for any that is free."""
+        host, _, port = self.http.console_listen.rpartition(":")
+        if not port.isdecimal() or not 0 <= int(port) < 65536:
+            raise ConfigError(
+                f"http.console_listen is {self.http.console_listen!r}: give HOST:PORT, such as localhost:8080."
+            )
         return host.strip("[]") or "localhost", int(port)
 
 
@@ -380,7 +394,7 @@ def _check(config: Config) -> None:
     if config.server.log_level not in levels:
         raise ConfigError(f"server.log_level is {config.server.log_level!r}: give one of {', '.join(levels)}.")
     check_intervals(config.ha.heartbeat_interval_s, config.ha.activation_interval_s)
-    _ = config.host_and_port, config.http_address, config.bulk_address
+    _ = config.host_and_port, config.http_address, config.bulk_address, config.console_address
     if 0 < config.bulk_memory_bytes_max < BULK_MEMORY_BYTES_LEAST:
         raise ConfigError(f"bulk.memory_bytes_max is {BULK_MEMORY_BYTES_LEAST} or more, or 0 for no bound.")
     for address in config.ha.addresses:

@@ -62,6 +62,11 @@ def check_exposure(config: Config, users: Users) -> list[str]:
         found.append(f"{where}, and there are no users: make one with legato user add NAME --store DIR")
     if beyond and not config.tls.certificate:
         found.append(f"{where}, and there is no TLS: set tls.certificate and tls.key")
+    if config.http.console and _is_beyond_loopback(config.console_address[0]) and not config.tls.certificate:
+        found.append(
+            f"http.console_listen is {config.http.console_listen}, which other machines can reach, and there is no "
+            "TLS: set tls.certificate and tls.key"
+        )
     if config.auth.anonymous and (logins or beyond):
         found.append(
             "auth.anonymous is true, and so whoever connects needs no password"

@@ -21,6 +21,7 @@ from legato.server.identity.users import Users
 from legato.server.management.takeover_report import STARTED, Takeover
 from legato.server.monitoring.monitor import Monitor
 from legato.server.monitoring.readings import PrimaryReadings
+from legato.server.process.console_process import ConsoleProcess
 from legato.server.process.primary_epoch import EpochEnding, PrimaryEpoch
 from legato.server.process.service_manager import ServiceManager
 from legato.server.process.standby import outlive_holder, stand_by, until_held_by_another, until_taken
@@ -49,6 +50,7 @@ class Runtime:
         self._membership: Membership | None = None
         self._informing: asyncio.TimerHandle | None = None
         self._service_manager = ServiceManager()
+        self._console = ConsoleProcess(config) if config.http.console else None
         self._monitor = Monitor(config, self._service_manager.turned if self._service_manager.has_watchdog else None)
 
     async def run(self) -> None:
@@ -71,6 +73,8 @@ class Runtime:
             make_private(self._config.ledger_directory, "the ledger", within=False)
         self._monitor.start()
         self._monitor.read = self._read
+        if self._console is not None:
+            self._console.start()
         member = Member(Role.STARTING, os.getpid(), self._config.server.listen)
         self._membership = Membership(self._config.store_directory, member)
         self._turn(Event.STARTED)
@@ -86,6 +90,8 @@ class Runtime:
             self._lock.release()
             self._membership.close()
             self._monitor.stop()
+            if self._console is not None:
+                self._console.stop()
 
     def _stop_all(self) -> None:
         self._stop.set()

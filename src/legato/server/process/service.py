@@ -179,7 +179,7 @@ class Service:
         self.rates = RateMeter(self.broker.directory.queues)
         self.activity = Activity() if config.http.listen else None
         self.inspector = Inspector(
-            self.broker, store, self.rates, clock.now_us, lambda: snapshot(self, store, self.inspector)
+            self.broker, store, self.rates, clock.now_us, lambda *most: snapshot(self, store, self.inspector, *most)
         )
         self.bulk = BulkProcess(config, loop, self.advance, self._has_users)
         self.upkeep = Upkeep(store, config.store, clock)

@@ -1,0 +1,414 @@
+"""The console as an ASGI application: its routes, and what holds for all of its pages."""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import logging
+import secrets
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.datastructures import MutableHeaders
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response, StreamingResponse
+from starlette.routing import Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from legato.console.broker_link import BrokerLink
+from legato.console.brokers import Brokers
+from legato.console.ledger_view import Ledger
+from legato.console.pages import connections, dead_letters, flows, members, queues, stories
+from legato.console.rendering import CONTENT_TYPES, StaticFiles, make_environment
+from legato.console.view import Action, Asked, Values, View
+from legato.console.visits import LEVELS, Visit, Visits
+from legato.errors import JMSError, JMSSecurityError
+from legato.quoting import quoted
+
+log = logging.getLogger("legato.console")
+
+LIVE_EVERY_S = 2.0
+FORM_BYTES_MAX = 4 << 20
+LOGINS_MAX = 4
+"""Attempted at the same time."""
+SECURITY_HEADERS = {
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
+        "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+    ),
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
+    "Referrer-Policy": "same-origin",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+}
+VIEWS: tuple[View, ...] = (
+    *queues.VIEWS,
+    *dead_letters.VIEWS,
+    *connections.VIEWS,
+    *members.VIEWS,
+    *stories.VIEWS,
+    *flows.VIEWS,
+)
+ACTIONS: tuple[Action, ...] = (*queues.ACTIONS, *dead_letters.ACTIONS, *members.ACTIONS)
+NAVIGATION = (
+    ("/queues", "Queues", "q"),
+    ("/dead-letters", "Dead letters", "d"),
+    ("/connections", "Connections", "c"),
+    ("/members", "Members", "m"),
+    ("/story", "Story", "s"),
+    ("/flows", "Flows", "f"),
+)
+
+
+@dataclass
+class Settings:
+    """How a console is run.
+
+    Attributes:
+        brokers: where they are; a login in their URL is everybody's who knows the `token`.
+        token: that the first address must have; empty: none is needed.
+        hosts: names by which browsers may ask, without ports; empty: any.
+        cookie: the name of its cookie, different for each port of a machine.
+        tls: whether browsers come by HTTPS.
+        ledger, store: directories, where they are at hand.
+    """
+
+    brokers: Brokers
+    token: str = ""
+    hosts: frozenset[str] = frozenset()
+    cookie: str = "legato_console"
+    tls: bool = False
+    ledger: Path | None = None
+    store: Path | None = None
+    closing: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+class Console:
+    """Answers requests.
+
+    Args:
+        settings: how it is run.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._static = StaticFiles()
+        self._templates = make_environment(self._static)
+        for name in self._templates.list_templates():
+            self._templates.get_template(name)  # Compiled now: the first page comes as soon as the others.
+        self._visits = Visits(lambda user, password: BrokerLink(settings.brokers, user, password))
+        self._ledger = Ledger(settings.ledger) if settings.ledger is not None else None
+        self._logins = asyncio.Semaphore(LOGINS_MAX)
+
+    def application(self) -> ASGIApp:
+        """As a server runs it."""
+        routes = [
+            Route("/", lambda request: RedirectResponse("/queues", 303)),
+            Route("/static/{name}", self._file),
+            Route("/login", self._show_login, methods=["GET"]),
+            Route("/login", self._log_in, methods=["POST"]),
+            Route("/logout", self._log_out, methods=["POST"]),
+        ]
+        for view in VIEWS:
+            routes.append(Route(view.path, self._page(view), methods=["GET"]))
+            if view.live:
+                routes.append(Route(f"/live{view.path}", self._live(view), methods=["GET"]))
+        routes += [Route(action.path, self._act(action), methods=["POST"]) for action in ACTIONS]
+        handlers = {404: self._not_found, 500: self._failed}
+        inner = Starlette(routes=routes, lifespan=self._lifespan, exception_handlers=handlers)
+        return Guard(inner, self._settings)
+
+    @asynccontextmanager
+    async def _lifespan(self, app: Starlette) -> AsyncIterator[None]:
+        yield
+        await run_in_threadpool(self._visits.close)
+
+    # -- who it is ---------------------------------------------------------------------------------------------
+
+    async def _visit(self, request: Request) -> tuple[Visit | None, str]:
+        """The visit that a request belongs to, and the secret that its browser is to keep if it is a new one.
+
+        Raises:
+            JMSError: no broker can be reached.
+        """
+        visit = await run_in_threadpool(self._visits.find, request.cookies.get(self._settings.cookie, ""))
+        if visit is not None:
+            return visit, ""
+        if self._settings.token and not hmac.compare_digest(
+            request.query_params.get("token", "").encode(), self._settings.token.encode()
+        ):
+            return None, ""
+        try:
+            secret, visit = await run_in_threadpool(self._visits.begin_common)
+        except JMSSecurityError:
+            if self._settings.token:
+                raise
+            return None, ""
+        return visit, secret
+
+    def _keep(self, response: Response, secret: str) -> None:
+        response.set_cookie(
+            self._settings.cookie, secret, httponly=True, samesite="strict", secure=self._settings.tls, path="/"
+        )
+
+    async def _show_login(self, request: Request) -> Response:
+        return self._login_page("")
+
+    def _login_page(self, why: str, status: int = 200) -> Response:
+        return self._html("login.html", {"why": why, "by_address": bool(self._settings.token)}, status)
+
+    async def _log_in(self, request: Request) -> Response:
+        values, _ = await read_form(request)
+        user = values.get("user", "").strip()
+        if self._settings.token or not user:
+            return self._login_page("Give a user and a password." if not self._settings.token else "", 401)
+        async with self._logins:
+            try:
+                secret, _visit = await run_in_threadpool(self._visits.begin, user, values.get("password", ""))
+            except JMSSecurityError:
+                return self._login_page("The broker knows no such user with this password.", 401)
+            except JMSError as error:
+                return self._login_page(str(error), 403)
+        old = request.cookies.get(self._settings.cookie, "")
+        await run_in_threadpool(self._visits.end, old)
+        response = RedirectResponse("/queues", 303)
+        self._keep(response, secret)
+        return response
+
+    async def _log_out(self, request: Request) -> Response:
+        secret = request.cookies.get(self._settings.cookie, "")
+        visit = await run_in_threadpool(self._visits.find, secret)
+        values, _ = await read_form(request)
+        if visit is not None and hmac.compare_digest(values.get("csrf", ""), visit.csrf):
+            await run_in_threadpool(self._visits.end, secret)
+        response = RedirectResponse("/login", 303)
+        response.delete_cookie(self._settings.cookie, path="/")
+        return response
+
+    # -- pages ---------------------------------------------------------------------------------------------------
+
+    def _page(self, view: View) -> Callable[[Request], Awaitable[Response]]:
+        async def page(request: Request) -> Response:
+            try:
+                visit, secret = await self._visit(request)
+            except JMSError as error:
+                return self._html("trouble.html", {"why": str(error)}, 503)
+            if visit is None:
+                return RedirectResponse("/login", 303)
+            if "token" in request.query_params:
+                response: Response = RedirectResponse(request.url.path, 303)
+            else:
+                response = await run_in_threadpool(self._render_page, view, self._asked(visit, request), request)
+            if secret:
+                self._keep(response, secret)
+            return response
+
+        return page
+
+    def _asked(self, visit: Visit, request: Request) -> Asked:
+        lists: dict[str, list[str]] = {}
+        for name, value in request.query_params.multi_items():
+            lists.setdefault(name, []).append(value)
+        values = Values({name: given[0] for name, given in lists.items()})
+        return Asked(visit, values, lists, self._ledger, self._settings.store)
+
+    def _render_page(self, view: View, asked: Asked, request: Request) -> Response:
+        content, status = self._render(view, asked)
+        visit = asked.visit
+        around: dict[str, Any] = {}
+        if status == 200:
+            try:
+                around = view.around(asked)
+            except JMSError as error:
+                visit.say(str(error), good=False)
+                around = {"failed": True}
+        return self._html(
+            view.page,
+            {
+                "title": view.title,
+                "path": view.path,
+                "content": content,
+                "live": f"/live{request.url.path}{'?' + request.url.query if request.url.query else ''}"
+                if view.live
+                else "",
+                "navigation": NAVIGATION,
+                "visit": visit,
+                "values": asked.values,
+                "level": visit.broker.level,
+                "may": visit.broker.may,
+                "said": visit.heard(),
+                "failed": status != 200,
+                **around,
+            },
+            status,
+        )
+
+    def _render(self, view: View, asked: Asked) -> tuple[str, int]:
+        """What a page shows, and its status; a sentence if it cannot."""
+        if not asked.visit.broker.may(view.needs):
+            return self._trouble(f"This page needs a role with management = {view.needs!r}."), 403
+        try:
+            context = view.context(asked)
+            template = self._templates.get_template(view.template)
+            common = {"visit": asked.visit, "may": asked.visit.broker.may, "values": asked.values}
+            return str(template.render(common | context)), 200
+        except JMSError as error:
+            return self._trouble(str(error)), 502
+
+    def _trouble(self, why: str) -> str:
+        return str(self._templates.get_template("_trouble.html").render(why=why))
+
+    def _html(self, template: str, context: Mapping[str, Any], status: int = 200) -> Response:
+        return Response(self._templates.get_template(template).render(context), status, media_type="text/html")
+
+    def _live(self, view: View) -> Callable[[Request], Awaitable[Response]]:
+        async def stream(request: Request) -> Response:
+            visit = await run_in_threadpool(self._visits.find, request.cookies.get(self._settings.cookie, ""))
+            if visit is None:
+                return Response("", 204)  # An EventSource asks no more then.
+            return StreamingResponse(
+                self._events(view, self._asked(visit, request), request), media_type="text/event-stream"
+            )
+
+        return stream
+
+    async def _events(self, view: View, asked: Asked, request: Request) -> AsyncIterator[str]:
+        """What a page shows, again and again, when it has changed."""
+        secret = request.cookies.get(self._settings.cookie, "")
+        shown = ""
+        closing = self._settings.closing
+        while not closing.is_set():
+            visit = await run_in_threadpool(self._visits.find, secret)
+            if visit is not asked.visit:
+                return
+            content, _status = await run_in_threadpool(self._render, view, asked)
+            if content != shown:
+                shown = content
+                yield "event: view\n" + "".join(f"data: {line}\n" for line in content.splitlines()) + "\n"
+            else:
+                yield ": nothing new\n\n"
+            try:
+                await asyncio.wait_for(closing.wait(), LIVE_EVERY_S)
+            except TimeoutError:
+                continue
+
+    def _act(self, action: Action) -> Callable[[Request], Awaitable[Response]]:
+        async def act(request: Request) -> Response:
+            visit = await run_in_threadpool(self._visits.find, request.cookies.get(self._settings.cookie, ""))
+            if visit is None:
+                return RedirectResponse("/login", 303)
+            values, lists = await read_form(request)
+            if not hmac.compare_digest(values.get("csrf", "").encode(), visit.csrf.encode()):
+                return self._html(
+                    "trouble.html", {"why": "This form is not from this visit: load its page again."}, 403
+                )
+            asked = Asked(visit, values, lists, self._ledger, self._settings.store)
+            return RedirectResponse(await run_in_threadpool(self._perform, action, asked), 303)
+
+        return act
+
+    def _perform(self, action: Action, asked: Asked) -> str:
+        visit = asked.visit
+        if not visit.broker.may(action.needs):
+            visit.say(f"This needs a role with management = {action.needs!r}.", good=False)
+            return "/queues"
+        try:
+            return action.perform(asked)
+        except JMSError as error:
+            visit.say(str(error), good=False)
+            back = asked.text("back")
+            return back if back.startswith("/") and not back.startswith(("//", "/\\")) else "/queues"
+        finally:
+            visit.broker.recent.forget()
+
+    async def _not_found(self, request: Request, error: Exception) -> Response:
+        return self._html("trouble.html", {"why": "There is no such page."}, 404)
+
+    async def _failed(self, request: Request, error: Exception) -> Response:
+        log.error("! %s could not be shown", quoted(request.url.path), exc_info=error)
+        return self._html("trouble.html", {"why": "This page failed; the console's log says why."}, 500)
+
+    async def _file(self, request: Request) -> Response:
+        name = request.path_params["name"]
+        data = self._static.files.get(name)
+        if data is None:
+            return Response("", 404)
+        content_type = CONTENT_TYPES.get(Path(name).suffix, "application/octet-stream")
+        return Response(data, headers={"Content-Type": content_type, "Cache-Control": "max-age=31536000, immutable"})
+
+
+class Guard:
+    """Refuses what no page of the console asks for, and adds to each answer what browsers need to know.
+
+    A request must name the console by a name of its own: a page of a stranger whose name leads here (DNS rebinding)
+    does not. What changes something must come from one of the console's own pages.
+    """
+
+    def __init__(self, app: ASGIApp, settings: Settings) -> None:
+        self._app = app
+        self._settings = settings
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """See ASGI."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+
+        async def send_with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                for name, value in SECURITY_HEADERS.items():
+                    headers[name] = value
+                if "Cache-Control" not in headers:
+                    headers["Cache-Control"] = "no-store"
+            await send(message)
+
+        headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
+        refused = self._refusal(scope["method"], headers)
+        if refused:
+            await Response(refused + "\n", 403, media_type="text/plain")(scope, receive, send_with_headers)
+            return
+        await self._app(scope, receive, send_with_headers)
+
+    def _refusal(self, method: str, headers: Mapping[str, str]) -> str:
+        host = headers.get("host", "")
+        if self._settings.hosts and urlsplit(f"//{host}").hostname not in self._settings.hosts:
+            return "The console does not answer under this name; see legato console --help, --host."
+        if method in ("GET", "HEAD"):
+            return ""
+        origin = headers.get("origin")
+        if origin is not None and urlsplit(origin).netloc != host:
+            return "This comes from a page of somebody else."
+        if headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
+            return "This comes from a page of somebody else."
+        return ""
+
+
+async def read_form(request: Request) -> tuple[dict[str, str], dict[str, list[str]]]:
+    """The values of a form: the first of each name, and all."""
+    body = bytearray()
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > FORM_BYTES_MAX:
+            return {}, {}
+    try:
+        lists = parse_qs(body.decode(), keep_blank_values=True, max_num_fields=10_000)
+    except ValueError:
+        return {}, {}
+    return Values({name: given[0] for name, given in lists.items()}), lists
+
+
+def new_token() -> str:
+    """A secret for the console's first address."""
+    return secrets.token_urlsafe(24)
+
+
+__all__ = ["LEVELS", "Console", "Settings", "new_token"]

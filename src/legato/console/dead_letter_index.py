@@ -1,0 +1,277 @@
+"""Index of dead letters: what each died of, read once in the background, so that pages of any queue come at once."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from legato.administration.dead_letters import (
+    Letter,
+    general,
+    letters_of,
+    obstacle,
+    selector_of,
+)
+from legato.console.broker_link import BrokerLink
+from legato.core.dead_letters import DEAD_LETTERED_AT_MS
+from legato.errors import JMSError
+
+LETTERS_MAX = 300_000
+"""Of a queue that are in its index, the oldest; a page says when there are more."""
+REASON_CHARACTERS_MAX = 160
+LOOK_AGAIN_S = 3.0
+LOOK_AGAIN_TIMES = 5.0
+"""What left a queue is only found by looking through all of it: after so many times as long as the last look took."""
+LETTER_WAIT_S = 0.4
+"""A page waits so long for a letter's body, and else gets it later."""
+BODIES_MAX = 64
+
+
+class Entry(msgspec.Struct, gc=False):
+    """What an index knows of a dead letter."""
+
+    id: str
+    cause: str
+    reason: str
+    origin: str
+    times: int
+    attempts: int
+    dead_since_ms: int
+    obstacle: str
+    trace_id: str
+    muted: str
+
+
+class Cause(msgspec.Struct):
+    """The dead letters of a queue that died of the same."""
+
+    cause: str
+    reason: str
+    count: int
+    first_ms: int
+    last_ms: int
+    times_max: int
+
+
+class Index:
+    """The dead letters of one queue.
+
+    Attributes:
+        error: why the last look failed; empty if it did not.
+    """
+
+    def __init__(self, link: BrokerLink, queue: str) -> None:
+        self._link = link
+        self.queue = queue
+        self.error = ""
+        self._lock = threading.Lock()
+        self._entries: dict[str, Entry] = {}
+        self._causes: list[Cause] | None = None
+        self._looking: threading.Thread | None = None
+        self._found = 0
+        self._seen = (-1, -1)
+        """What the broker had stored in and taken from the queue when the last look began."""
+        self._looked_s = 0.0
+        self._took_s = 0.0
+        self._bodies: dict[str, Letter] = {}
+        self._fetching: set[str] = set()
+        self._stopped = False
+
+    # -- looks ---------------------------------------------------------------------------------------------------
+
+    def look(self, row: dict[str, Any], wait_s: float = 0.0) -> None:
+        """Look again if the queue has changed, in the background; wait a moment for what is there soon."""
+        counters = (int(row["stored"]), int(row["consumed"]))
+        with self._lock:
+            thread = self._looking
+            if thread is None and counters != self._seen and not self._stopped:
+                pause_s = max(LOOK_AGAIN_S, LOOK_AGAIN_TIMES * self._took_s)
+                grown = counters[1] == self._seen[1] and self._newest_ms() > 0
+                if grown or self._seen == (-1, -1) or time.monotonic() - self._looked_s > pause_s:
+                    thread = threading.Thread(
+                        target=self._run, args=(counters, grown), name="look through dead letters", daemon=True
+                    )
+                    self._looking = thread
+                    thread.start()
+        if thread is not None and wait_s:
+            thread.join(wait_s)
+
+    def _newest_ms(self) -> int:
+        return max((entry.dead_since_ms for entry in self._entries.values()), default=0)
+
+    def _run(self, counters: tuple[int, int], grown: bool) -> None:
+        began_s = time.monotonic()
+        try:
+            if grown:
+                selector = f"{DEAD_LETTERED_AT_MS} >= {self._newest_ms()}"
+                found = dict(self._entries)
+            else:
+                selector, found = "", {}
+            interned: dict[str, str] = {}
+            room = LETTERS_MAX - len(found)
+            for number, letter in enumerate(letters_of(self._link.connection(), self.queue, room, selector)):
+                if self._stopped:
+                    return
+                entry = entry_of(letter, interned)
+                found[entry.id] = entry
+                self._found = number + 1
+                if number % 2000 == 1999 and not grown and len(found) > len(self._entries):
+                    with self._lock:
+                        self._entries, self._causes = dict(found), None
+            with self._lock:
+                self._entries, self._causes, self._seen, self.error = found, None, counters, ""
+        except JMSError as error:
+            self.error = str(error)
+        finally:
+            with self._lock:
+                self._looking = None
+                self._looked_s = time.monotonic()
+                self._took_s = self._looked_s - began_s
+
+    @property
+    def is_looking(self) -> bool:
+        """Whether not all that is said of the queue is known yet."""
+        return self._looking is not None
+
+    @property
+    def looked_at(self) -> int:
+        """Dead letters that are known."""
+        return len(self._entries)
+
+    def remove(self, ids: Sequence[str]) -> None:
+        """They were moved away."""
+        with self._lock:
+            # A copy: others go through the old one.
+            entries = dict(self._entries)
+            for each in ids:
+                entries.pop(each, None)
+                self._bodies.pop(each, None)
+            self._entries, self._causes = entries, None
+
+    def stop(self) -> None:
+        """Look no more."""
+        self._stopped = True
+
+    # -- answers -------------------------------------------------------------------------------------------------
+
+    def causes(self) -> list[Cause]:
+        """What they died of, the most frequent first."""
+        entries, causes = self._entries, self._causes
+        if causes is None:
+            causes = group(entries.values())
+            with self._lock:
+                if self._entries is entries:
+                    self._causes = causes
+        return causes
+
+    def entries(self, cause: str = "") -> list[Entry]:
+        """Those with a cause, or all; the oldest first."""
+        return [entry for entry in self._entries.values() if not cause or entry.cause == cause]
+
+    def entry(self, id: str) -> Entry | None:
+        """What is known of one."""
+        return self._entries.get(id)
+
+    def letter(self, id: str, wait_s: float = LETTER_WAIT_S) -> Letter | None:
+        """A dead letter with its body, if it is found within that time; else it is looked for further, for later.
+
+        Raises:
+            JMSError: it cannot be read.
+        """
+        known = self._bodies.get(id)
+        if known is not None:
+            return known
+        with self._lock:
+            if id not in self._fetching:
+                self._fetching.add(id)
+                threading.Thread(target=self._fetch, args=(id,), name="read a dead letter", daemon=True).start()
+        until_s = time.monotonic() + wait_s
+        while id in self._fetching and time.monotonic() < until_s:
+            time.sleep(0.005)
+        return self._bodies.get(id)
+
+    def is_fetching(self, id: str) -> bool:
+        """Whether a dead letter's body is still looked for."""
+        return id in self._fetching
+
+    def _fetch(self, id: str) -> None:
+        try:
+            for letter in letters_of(self._link.connection(), self.queue, 1, selector_of([id])):
+                while len(self._bodies) >= BODIES_MAX:
+                    self._bodies.pop(next(iter(self._bodies)), None)
+                self._bodies[id] = letter
+        except JMSError as error:
+            self.error = str(error)
+        finally:
+            self._fetching.discard(id)
+
+
+def entry_of(letter: Letter, interned: dict[str, str]) -> Entry:
+    """What an index keeps of a dead letter; texts that are the same are one."""
+
+    def one(text: str) -> str:
+        return interned.setdefault(text, text) if len(interned) < LETTERS_MAX else text
+
+    reason = next(iter(letter.reason.splitlines()), "")
+    attempts = letter.properties.get("legato_attempts")
+    return Entry(
+        letter.id,
+        one(letter.cause),
+        one(reason[:REASON_CHARACTERS_MAX]),
+        one(letter.origin),
+        letter.times,
+        attempts if isinstance(attempts, int) else letter.attempts,
+        letter.dead_since_ms,
+        one(obstacle(letter)),
+        letter.trace_id,
+        one(str(letter.properties.get("legato_muted_reason") or "")),
+    )
+
+
+def group(entries: Any) -> list[Cause]:
+    """Causes with their counts, the most frequent first."""
+    causes: dict[str, Cause] = {}
+    for entry in entries:
+        known = causes.get(entry.cause)
+        if known is None:
+            since = entry.dead_since_ms
+            causes[entry.cause] = Cause(entry.cause, entry.reason, 1, since, since, entry.times)
+            continue
+        known.count += 1
+        known.first_ms = min(known.first_ms, entry.dead_since_ms)
+        known.last_ms = max(known.last_ms, entry.dead_since_ms)
+        known.times_max = max(known.times_max, entry.times)
+        if known.reason != entry.reason:
+            known.reason = general(entry.reason)
+    return sorted(causes.values(), key=lambda cause: -cause.count)
+
+
+class Indexes:
+    """The indexes of the queues that were looked at."""
+
+    def __init__(self, link: BrokerLink) -> None:
+        self._link = link
+        self._lock = threading.Lock()
+        self._indexes: dict[str, Index] = {}
+
+    def of(self, queue: str) -> Index:
+        """The index of a queue, which may be empty yet."""
+        with self._lock:
+            return self._indexes.setdefault(queue, Index(self._link, queue))
+
+    def keep(self, queues: set[str]) -> None:
+        """Forget those of queues that are gone."""
+        with self._lock:
+            for queue in list(self._indexes):
+                if queue not in queues:
+                    self._indexes.pop(queue).stop()
+
+    def stop(self) -> None:
+        """Look no more."""
+        with self._lock:
+            for index in self._indexes.values():
+                index.stop()

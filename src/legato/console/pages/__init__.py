@@ -1,0 +1,1 @@
+"""The console's pages: what each shows, and what its forms do."""

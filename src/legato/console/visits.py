@@ -1,0 +1,167 @@
+"""Visits: who looks at the console, with which login, and what is kept for each between two pages."""
+
+from __future__ import annotations
+
+import secrets
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from legato.console.broker_link import BrokerLink, Recent
+from legato.console.dead_letter_index import Indexes
+from legato.console.jobs import Jobs
+from legato.errors import JMSError, JMSSecurityError
+
+IDLE_MAX_S = 30 * 60.0
+"""A visit ends when its visitor has asked for nothing for so long; an open page asks all the time."""
+VISITS_MAX = 100
+LEVELS = ("none", "view", "operate", "administer")
+
+
+@dataclass
+class Broker:
+    """What is kept for all visits with the same login.
+
+    Attributes:
+        user: the broker's name for who has logged in; empty: nobody needs to.
+        level: what the user may do by management: one of `LEVELS`.
+    """
+
+    link: BrokerLink
+    user: str
+    level: str
+    recent: Recent = field(default_factory=Recent)
+    indexes: Indexes = field(init=False)
+    jobs: Jobs = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.indexes = Indexes(self.link)
+        self.jobs = Jobs()
+
+    def may(self, level: str) -> bool:
+        """Whether the user reaches a level."""
+        return LEVELS.index(self.level) >= LEVELS.index(level)
+
+    def close(self) -> None:
+        """Nobody looks any more."""
+        self.jobs.stop()
+        self.indexes.stop()
+        self.link.close()
+
+
+@dataclass
+class Visit:
+    """One browser's visit.
+
+    Attributes:
+        csrf: that each of its forms has.
+        said: sentences for its next page, each with whether it is good news.
+    """
+
+    broker: Broker
+    shared: bool
+    csrf: str = field(default_factory=lambda: secrets.token_urlsafe(24))
+    used_s: float = field(default_factory=time.monotonic)
+    said: list[tuple[bool, str]] = field(default_factory=list)
+
+    def say(self, sentence: str, *, good: bool = True) -> None:
+        """Something for the visitor to read on the next page."""
+        self.said.append((good, sentence))
+
+    def heard(self) -> list[tuple[bool, str]]:
+        """What was said since the last page."""
+        said, self.said = self.said, []
+        return said
+
+
+class Visits:
+    """All visits, by the secret that is in a browser's cookie.
+
+    Args:
+        connect: a link with a user and password, None for that of the console's URL.
+    """
+
+    def __init__(self, connect: Callable[[str | None, str | None], BrokerLink]) -> None:
+        self._connect = connect
+        self._lock = threading.Lock()
+        self._visits: dict[str, Visit] = {}
+        self._common: Broker | None = None
+
+    def find(self, secret: str) -> Visit | None:
+        """The visit of a browser, if it has one that is not over."""
+        over = []
+        with self._lock:
+            now_s = time.monotonic()
+            for key, visit in list(self._visits.items()):
+                if now_s - visit.used_s > IDLE_MAX_S and not visit.broker.jobs.running:
+                    over.append(self._visits.pop(key))
+            found = self._visits.get(secret) if secret else None
+            if found is not None:
+                found.used_s = now_s
+        for visit in over:
+            self._end(visit)
+        return found
+
+    def begin_common(self) -> tuple[str, Visit]:
+        """A visit with the login of the console's URL, or without any.
+
+        Raises:
+            JMSSecurityError: brokers want to know who it is.
+            JMSError: no broker can be reached, or what it says.
+        """
+        with self._lock:
+            common = self._common
+        if common is None:
+            common = self._open(None, None)
+            with self._lock:
+                self._common = self._common or common
+                common = self._common
+        return self._keep(Visit(common, shared=True))
+
+    def begin(self, user: str, password: str) -> tuple[str, Visit]:
+        """A visit of a user; raises as `begin_common`."""
+        return self._keep(Visit(self._open(user, password), shared=False))
+
+    def _open(self, user: str | None, password: str | None) -> Broker:
+        link = self._connect(user, password)
+        try:
+            told: dict[str, Any] = link.request("read", "user")
+        except (JMSError, JMSSecurityError):
+            link.close()
+            raise
+        return Broker(link, str(told["user"]), str(told["management"]))
+
+    def _keep(self, visit: Visit) -> tuple[str, Visit]:
+        secret = secrets.token_urlsafe(32)
+        over: list[Visit] = []
+        with self._lock:
+            while len(self._visits) >= VISITS_MAX:
+                oldest = min(self._visits, key=lambda key: self._visits[key].used_s)
+                over.append(self._visits.pop(oldest))
+            self._visits[secret] = visit
+        for each in over:
+            self._end(each)
+        return secret, visit
+
+    def end(self, secret: str) -> None:
+        """A browser's visit is over."""
+        with self._lock:
+            visit = self._visits.pop(secret, None)
+        if visit is not None:
+            self._end(visit)
+
+    def _end(self, visit: Visit) -> None:
+        if not visit.shared:
+            visit.broker.close()
+
+    def close(self) -> None:
+        """All are over."""
+        with self._lock:
+            visits, self._visits = list(self._visits.values()), {}
+            common, self._common = self._common, None
+        for visit in visits:
+            self._end(visit)
+        if common is not None:
+            common.close()

@@ -1,0 +1,94 @@
+"""The console process: a child with pages for people, beside a broker that is primary or backup."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import logging
+import sys
+
+from legato.errors import ConfigError
+from legato.quoting import sentence
+from legato.server.config.configuration import Config
+from legato.server.identity.origin import is_loopback
+
+log = logging.getLogger("legato.console")
+
+RESTART_DELAY_S = 5.0
+NEEDED = ("starlette", "jinja2", "uvicorn")
+
+
+class ConsoleProcess:
+    """Keeps a console running while the broker process lives; it ends when our end of its input closes.
+
+    It is a client of the brokers like any other, finds them by the members of the store, and follows the primary.
+
+    Raises:
+        ConfigError: what it needs is not installed, or nobody could log in.
+    """
+
+    def __init__(self, config: Config) -> None:
+        missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
+        if missing:
+            raise ConfigError(f"http.console needs {', '.join(missing)}: pip install 'legato[console]'.")
+        if config.tls.client_ca and config.tls.client_certificates == "required":
+            raise ConfigError(
+                'http.console: visitors log in by passwords, but tls.client_certificates is "required". Run legato '
+                "console with a certificate in its --url instead."
+            )
+        self._config = config
+        self._process: asyncio.subprocess.Process | None = None
+        self._watch: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begin, and go on should it die."""
+        self._watch = asyncio.get_running_loop().create_task(self._keep_running())
+
+    async def _keep_running(self) -> None:
+        while True:
+            try:
+                process = self._process = await asyncio.create_subprocess_exec(
+                    *(sys.executable, "-m", "legato.console.serve", *self._options()),
+                    stdin=asyncio.subprocess.PIPE,
+                    stdout=asyncio.subprocess.PIPE,
+                )
+                assert process.stdout is not None
+                address = (await process.stdout.readline()).decode(errors="replace").strip()
+                if address:
+                    log.info("= console at %s", sentence(address))
+                log.error("! the console ended with code %s; it starts again", await process.wait())
+            except OSError as error:
+                log.error("! the console cannot be started: %s", error)
+            await asyncio.sleep(RESTART_DELAY_S)
+
+    def _options(self) -> list[str]:
+        config = self._config
+        host, port = config.console_address
+        options = ["--listen", f"[{host}]:{port}" if ":" in host else f"{host}:{port}"]
+        own_host, own_port = config.host_and_port
+        tls = bool(config.tls.certificate)
+        name = f"[{own_host}]" if ":" in own_host else own_host
+        options += [
+            "--url",
+            f"amqp{'s' * tls}://{name}:{own_port}",
+            "--store",
+            str(config.store_directory),
+            "--members",
+        ]
+        if config.ledger.enabled:
+            options += ["--ledger", str(config.ledger_directory)]
+        if tls:
+            options += ["--pinned", config.tls.certificate]
+            if not is_loopback(host) and host != "localhost":
+                options += ["--certificate", config.tls.certificate, "--key", config.tls.key]
+        if config.server.insecure:
+            options.append("--insecure")
+        return options
+
+    def stop(self) -> None:
+        """Let it end."""
+        if self._watch is not None:
+            self._watch.cancel()
+        if self._process is not None and self._process.stdin is not None:
+            self._process.stdin.close()
+        self._process = None

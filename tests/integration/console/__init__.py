@@ -1,0 +1,1 @@
+"""The console: its pages, forms, logins, and what a browser sees."""

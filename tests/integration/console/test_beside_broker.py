@@ -1,0 +1,123 @@
+"""Consoles in processes of their own: beside brokers, and by the command."""
+
+from __future__ import annotations
+
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import httpx
+import pytest
+import trustme
+
+from legato.client import ConnectionFactory, Queue, TextMessage
+from legato.errors import ConfigError
+from legato.server.config.configuration import load
+from legato.server.identity.exposure import check_exposure
+from legato.server.identity.users import Users
+from tests.integration.console.visitor import Visitor
+from tests.integration.server.test_logins import add
+from tests.support.server import Server, free_port, server
+
+WAIT_S = 60.0
+
+
+def console_of(process: Server) -> str:
+    """The address of the console beside a broker."""
+    process.wait_for_log(" console at ")
+    found = re.findall(r" console at (\S+)", process.log.read_text())
+    return str(found[-1])
+
+
+def test_the_console_of_a_backup_shows_the_primary_and_follows_a_takeover(tmp_path: Path) -> None:
+    """Both begin as soon as their processes: the backup's own port takes no client."""
+    beside = {"LEGATO_HTTP_CONSOLE": "true"}
+    with (
+        server(tmp_path / "store", environment=beside) as primary,
+        server(tmp_path / "store", environment=beside) as backup,
+    ):
+        with ConnectionFactory(f"amqp://127.0.0.1:{primary.port}").create_connection() as connection:
+            connection.create_session().create_producer(Queue("orders")).send(TextMessage("tea"))
+        visitor = Visitor(console_of(backup))
+        shown = visitor.see("/members")
+        assert f"Primary 127.0.0.1:{primary.port} epoch 1" in shown
+        assert f"Backups 127.0.0.1:{backup.port}" in shown
+        address_of_primary = console_of(primary)
+        primary.kill()
+        backup.wait_for_role("active")
+        until_s = time.monotonic() + WAIT_S
+        while f"Primary 127.0.0.1:{backup.port} epoch 2" not in (shown := visitor.see("/members")):
+            assert time.monotonic() < until_s, shown
+        assert "orders 1" in visitor.see("/queues")
+        visitor.client.close()
+        until_s = time.monotonic() + WAIT_S
+        while is_there(address_of_primary):
+            assert time.monotonic() < until_s, "it outlives its broker"
+            time.sleep(0.05)
+
+
+def is_there(address: str) -> bool:
+    """Whether a console answers."""
+    try:
+        httpx.get(address, timeout=5.0)
+    except httpx.TransportError:
+        return False
+    return True
+
+
+def test_a_console_beside_a_broker_with_tls_trusts_its_certificate_alone(tmp_path: Path) -> None:
+    authority = trustme.CA()
+    own = authority.issue_cert("brokers.example")
+    own.cert_chain_pems[0].write_to_path(tmp_path / "cert.pem")
+    own.private_key_pem.write_to_path(tmp_path / "key.pem")
+    (tmp_path / "key.pem").chmod(0o600)
+    (tmp_path / "store").mkdir(mode=0o700)
+    add(tmp_path / "store" / "users", "ann", "secret")
+    config = tmp_path / "legato.toml"
+    config.write_text(
+        f'[tls]\ncertificate = "{tmp_path / "cert.pem"}"\nkey = "{tmp_path / "key.pem"}"\n[http]\nconsole = true\n'
+    )
+    with server(tmp_path / "store", "--config", str(config)) as process:
+        visitor = Visitor(console_of(process))
+        assert "Password" in visitor.see("/queues")
+        assert "Waiting" in visitor.log_in("ann", "secret")
+        visitor.client.close()
+
+
+def test_a_console_that_others_can_reach_needs_tls(tmp_path: Path) -> None:
+    environment = {"LEGATO_HTTP_CONSOLE": "true", "LEGATO_HTTP_CONSOLE_LISTEN": "0.0.0.0:8080"}
+    config = load(store=tmp_path, environment=environment)
+    with pytest.raises(ConfigError, match=r"http\.console_listen is 0\.0\.0\.0:8080.* there is no TLS"):
+        check_exposure(config, Users())
+
+
+def test_the_command_prints_its_address_serves_and_ends_quietly_at_ctrl_c(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "legato.cli", "console", "--url", f"amqp://127.0.0.1:{free_port()}"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        told = process.stdout.readline()
+        found = re.fullmatch(r"console at (http://127\.0\.0\.1:\d+/)\n", told)
+        assert found is not None, told
+        assert "No broker can be reached" in httpx.get(found[1], follow_redirects=True, timeout=WAIT_S).text
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=WAIT_S)
+    assert (process.returncode, said) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (("--listen", "0.0.0.0:0"), "passwords would go over the network in the clear"),
+        (("--listen", "nowhere"), "give HOST:PORT"),
+        (("--url", "http://localhost"), "begins with amqp://"),
+    ],
+)
+def test_a_mistake_in_the_command_is_told_in_a_sentence(options: tuple[str, ...], sentence: str) -> None:
+    command = [sys.executable, "-m", "legato.cli", "console", *options]
+    run = subprocess.run(command, capture_output=True, text=True, timeout=WAIT_S, check=False)
+    assert run.returncode == 2
+    assert sentence in run.stderr
+    assert "Traceback" not in run.stderr

@@ -1,0 +1,125 @@
+"""Logins and roles in the console: whoever looks may do there what the broker lets them do elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from legato.client import ConnectionFactory, Queue, TextMessage
+from tests.integration.console.visitor import Visitor, visitor_of
+from tests.integration.server.test_logins import add
+from tests.support.server import Server, server
+
+ROLES = """
+[[role]]
+name = "owners"
+members = ["owner"]
+allow = [{ on = "#", may = ["send", "receive", "browse", "create", "delete"] }]
+management = "administer"
+
+[[role]]
+name = "operators"
+members = ["op"]
+allow = [{ on = "orders", may = ["send", "browse"] }]
+management = "operate"
+
+[[role]]
+name = "watchers"
+members = ["eve"]
+management = "view"
+"""
+
+
+@pytest.fixture
+def running(tmp_path: Path) -> Iterator[Server]:
+    store = tmp_path / "store"
+    store.mkdir(mode=0o700)
+    for name in ("owner", "op", "eve", "nobody"):
+        add(store / "users", name, f"{name}-password")
+    config = tmp_path / "legato.toml"
+    config.write_text(ROLES)
+    with server(store, "--config", str(config)) as process:
+        url = f"amqp://owner:owner-password@127.0.0.1:{process.port}"
+        with ConnectionFactory(url).create_connection() as connection, connection.create_session() as session:
+            session.create_producer(Queue("orders")).send(TextMessage("a"))
+            session.create_producer(Queue("salaries")).send(TextMessage("secret of the owner"))
+        yield process
+
+
+@pytest.fixture
+def visitor(running: Server) -> Iterator[Visitor]:
+    with visitor_of(f"amqp://127.0.0.1:{running.port}") as visitor:
+        yield visitor
+
+
+def log_in(visitor: Visitor, user: str) -> str:
+    return visitor.log_in(user, f"{user}-password")
+
+
+def test_nothing_is_shown_to_who_does_not_log_in(visitor: Visitor) -> None:
+    for path in ("/queues", "/dead-letters", "/members", "/connections", "/story", "/flows"):
+        assert "Password" in visitor.see(path)
+    assert visitor.client.get("/live/queues").status_code == 204
+    assert "Password" in visitor.send("/queues/purge", csrf="", name="orders", sure="1")
+    assert "no such user with this password" in visitor.log_in("eve", "wrong")
+    assert "lacks a permission" in log_in(visitor, "nobody")
+
+
+def test_a_watcher_looks_and_changes_nothing(visitor: Visitor) -> None:
+    assert "orders 1" in log_in(visitor, "eve")
+    page = visitor.see("/queues/one", name="orders")
+    assert "Purge" not in page
+    assert "management = 'operate'" in visitor.send("/queues/purge", name="orders", kind="queue", sure="1")
+    assert "management = 'administer'" in visitor.send("/members/switchover", sure="1")
+    refused = visitor.client.get("/queues/messages?name=salaries")
+    assert refused.status_code == 502
+    assert "lacks a permission: browse" in refused.text
+    assert "secret of the owner" not in refused.text
+
+
+def test_an_operator_operates_and_does_not_administer(visitor: Visitor) -> None:
+    log_in(visitor, "op")
+    visitor.see("/queues/one", name="orders")
+    assert "is paused" in visitor.send("/queues/pause", name="orders", kind="queue")
+    assert "a" in visitor.see("/queues/messages", name="orders")
+    assert "Switch over" not in visitor.see("/members")
+    assert "management = 'administer'" in visitor.send("/members/reload")
+
+
+def test_an_administrator_reads_the_configuration_again_and_is_told_that_there_is_no_backup(visitor: Visitor) -> None:
+    log_in(visitor, "owner")
+    visitor.see("/members")
+    assert "has read its configuration again" in visitor.send("/members/reload", back="/members")
+    assert "backup" in visitor.send("/members/switchover", sure="1", back="/members")
+
+
+def test_who_logs_out_is_out_and_their_cookie_is_worth_nothing(visitor: Visitor) -> None:
+    log_in(visitor, "eve")
+    stolen = dict(visitor.client.cookies)
+    visitor.see("/queues")
+    assert "Password" in visitor.send("/logout")
+    visitor.client.cookies.update(stolen)
+    assert "Password" in visitor.see("/queues")
+
+
+def test_each_login_has_a_cookie_of_its_own(visitor: Visitor) -> None:
+    log_in(visitor, "eve")
+    first = dict(visitor.client.cookies)
+    log_in(visitor, "owner")
+    assert dict(visitor.client.cookies) != first
+    visitor.client.cookies.clear()
+    visitor.client.cookies.update(first)
+    assert "Password" in visitor.see("/queues"), "the visit before is over"
+
+
+def test_a_console_whose_url_has_a_login_wants_its_token(running: Server) -> None:
+    with visitor_of(f"amqp://eve:eve-password@127.0.0.1:{running.port}") as visitor:
+        assert "its token lets you in" in visitor.see("/queues")
+        assert "its token lets you in" in visitor.see("/queues", token="a guess")
+        assert "eve-password" not in visitor.first
+        assert "orders 1" in visitor.see(visitor.first)
+        assert visitor.last is not None
+        assert "token" not in str(visitor.last.url)
+        assert "orders 1" in visitor.see("/queues"), "the cookie is enough then"
