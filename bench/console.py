@@ -1,10 +1,10 @@
-"""How long each view of the console takes with many queues and many dead letters.
+"""Times of the console's views, with many queues and many dead letters.
 
     make bench-console                             1,000 queues, 100,000 dead letters
     make bench-console ARGS="--queues 100 --letters 5000"
 
-A broker, a console and a visitor are processes and threads of their own; the last line is one JSON object. Each view is asked for several times: while
-the dead letters are being looked through for the first time, and afterwards.
+A pair of brokers and a console are processes of their own; the last line is one JSON object. Each view is asked for
+while the dead letters are looked through for the first time, and several times afterwards.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from pathlib import Path
 
 import httpx
 
-from legato.administration.dead_letters import (
+from legato.client import ConnectionFactory, Queue, TextMessage
+from legato.client.messages.properties import Properties
+from legato.core.dead_letters import (
     DEAD_LETTER_COUNT,
     DEAD_LETTERED_AT_MS,
     DELIVERIES,
     EXCEPTION,
     ORIGINAL_DESTINATION,
 )
-from legato.client import ConnectionFactory, Queue, TextMessage
-from legato.client.messages.properties import Properties
 from legato.testing import broker_pair
 
 TIMES = 5
@@ -51,9 +51,8 @@ def main() -> None:
             assert process.stdout is not None
             address = process.stdout.readline().split()[-1]
             with httpx.Client(base_url=address, timeout=WAIT_S, follow_redirects=True) as client:
-                print(
-                    json.dumps({"queues": given.queues, "letters": given.letters} | measure(client, given.letters, id))
-                )
+                measured = measure(client, id)
+                print(json.dumps({"queues": given.queues, "letters": given.letters} | measured))
             process.terminate()
 
 
@@ -90,7 +89,7 @@ def fill(url: str, queues: int, letters: int) -> str:
         return message.message_id or ""
 
 
-def measure(client: httpx.Client, letters: int, id: str) -> dict[str, object]:
+def measure(client: httpx.Client, id: str) -> dict[str, object]:
     """Milliseconds that each view took, at first and at worst."""
     views = {
         "queues": "/queues",

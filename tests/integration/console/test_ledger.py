@@ -41,7 +41,7 @@ def ledger(tmp_path: Path) -> Ledger:
     second = [
         LogRecord(2, 9_000_000, [EpochBegan("b:5672"), ServingBegan(9_000_000, "crash", 3_000)]),
         LogRecord(2, 9_500_000, [MessageDeadLettered(1, 1, 7, "maximum deliveries", 2, 1)]),
-        LogRecord(2, 9_600_000, [MessageStored(2, 1, 10, message_id="ID:tea", origin=(1, 1))]),
+        LogRecord(2, 9_600_000, [MessageStored(2, 1, 10, "ID:tea", origin=(1, 1))]),
         LogRecord(2, 9_700_000, [MessageConsumed(1, 2, 7, 9_650_000, 1)]),
         LogRecord(2, 9_900_000, [EpochEnded("shutdown")]),
     ]

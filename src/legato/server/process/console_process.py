@@ -56,7 +56,8 @@ class ConsoleProcess:
                 address = (await process.stdout.readline()).decode(errors="replace").strip()
                 if address:
                     log.info("= console at %s", sentence(address))
-                log.error("! the console ended with code %s; it starts again", await process.wait())
+                code = await process.wait()
+                log.error("! the console ended with code %s; it starts again", code)
             except OSError as error:
                 log.error("! the console cannot be started: %s", error)
             await asyncio.sleep(RESTART_DELAY_S)
