@@ -65,7 +65,7 @@ def known_epochs(asked: Asked, status: dict[str, Any]) -> tuple[list[Epoch], str
             why = asked.ledger.error or (f"Reading the ledger: {left:,} segments are left." if left else "")
     present = Epoch(
         status["epoch"],
-        status["container_id"],
+        status["listen"],
         began_us=status["since_us"],
         serving_us=status["since_us"],
         cause=status["failover"]["cause"],
