@@ -89,11 +89,12 @@ bench: $(addprefix bench-,$(BENCHMARKS)) ## All benchmarks
 bench-%: $(INSTALLED) ## One benchmark, such as bench-P1; its last line is one JSON object
 	@$(BIN)/python -m bench.$(shell echo $* | tr A-Z a-z) $(ARGS)
 
-browser: $(INSTALLED) ## The page of an audit in a real browser, which is got if there is none
+browser: $(INSTALLED) ## The console and the page of an audit in a real browser, which is got if there is none
 	$(BIN)/python -m pip install --quiet 'playwright>=1.50'
 	@command -v chromium chromium-browser >/dev/null || apt-get install --yes chromium || \
 		$(BIN)/python -m playwright install --with-deps chromium
-	$(BIN)/python -m pytest -q tests/integration/test_report_page.py
+	$(BIN)/python -m tools.get_axe
+	$(BIN)/python -m pytest -q tests/integration/test_report_page.py tests/integration/console/test_browser.py
 
 contract: $(INSTALLED) ## Write docs/reference/contract.md: which test shows which line
 	@$(BIN)/python tools/contract_table.py
