@@ -9,8 +9,7 @@
 
 import fcntl
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import pyarrow as pa
@@ -19,6 +18,7 @@ import pyarrow.parquet as pq
 from legato.core.facts import LogRecord
 from legato.errors import ConfigError, StoreCorruptError
 from legato.spark.ledger.fact_schema import facts_table
+from legato.store.segment_locks import alone_with, being_read, lock_of
 from legato.store.segment_names import SegmentSpan, exported_through, spans
 
 __all__ = [
@@ -43,7 +43,6 @@ __all__ = [
 LOCK_NAME = "_exporter.lock"
 """Names that begin with `_` or `.` are not data to Spark."""
 
-READERS_LOCK_NAME = "_readers.lock"
 COMPACTING_PREFIX = ".compacting-"
 TRIMMED_KEY = b"legato.trimmed"
 """In a segment's metadata: it stands for a log whose beginning was trimmed, and says from where on."""
@@ -176,60 +175,6 @@ def superseded(found: Iterable[SegmentSpan]) -> list[SegmentSpan]:
     """Those that lie within another one."""
     every = sorted(found)
     return sorted({*every} - {*live(every)})
-
-
-@contextmanager
-def being_read(ledger: Path | str) -> Iterator[None]:
-    """Keep segments from being removed while the block lasts; no writing of new ones waits for it.
-
-    Whoever may not write the directory, or reads one elsewhere (`s3a://...`), reads without it.
-    """
-    lock = None
-    if "://" not in str(ledger):
-        try:
-            lock = lock_of(Path(ledger), READERS_LOCK_NAME, shared=True)
-        except OSError:
-            lock = None
-    try:
-        yield
-    finally:
-        if lock is not None:
-            os.close(lock)
-
-
-@contextmanager
-def alone_with(ledger: Path, tell: Callable[[str], object]) -> Iterator[None]:
-    """Wait until nobody reads the segments, and let nobody begin while the block lasts."""
-    lock = lock_of(ledger, READERS_LOCK_NAME, wait=False)
-    if lock is None:
-        tell("waiting for an audit or a query that reads the ledger")
-        lock = lock_of(ledger, READERS_LOCK_NAME)
-    assert lock is not None, "it waits"
-    try:
-        yield
-    finally:
-        os.close(lock)
-
-
-def lock_of(ledger: Path, name: str, *, shared: bool = False, wait: bool = True) -> int | None:
-    """Take a lock of a ledger, which lasts until the descriptor is closed or its process dies.
-
-    Returns:
-        The descriptor; None if somebody else has it and this is not to `wait`.
-
-    Raises:
-        OSError: there is no such directory, or this user may not write it.
-    """
-    descriptor = os.open(ledger / name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    try:
-        fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | (0 if wait else fcntl.LOCK_NB))
-    except BlockingIOError:
-        os.close(descriptor)
-        return None
-    except BaseException:
-        os.close(descriptor)
-        raise
-    return descriptor
 
 
 def trimmed_by(segment: Path) -> bytes | None:
