@@ -11,7 +11,7 @@ import os
 import shutil
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ from legato.store.directories import make_directory, sync_directory
 from legato.store.environment import DATA_NAME, LOCK_TABLE_NAME, lmdb_errors
 from legato.store.lanes import LANE_SHIFT
 from legato.store.lmdb import LmdbStore
+from legato.store.segment_locks import being_read
 from legato.store.segment_names import spans
 
 MANIFEST_NAME = "backup.json"
@@ -96,7 +97,8 @@ def take(store: Path, to: Path, *, ledger: Path | None = None) -> Manifest:
         StoreError: there is something at `to` already, there is no room, or the store cannot be read.
     """
     taken_us = time.time_ns() // 1000
-    with _new_directory(to) as partial:
+    # No compaction removes segments meanwhile: what it made of them may end after the last commit of the copy.
+    with _new_directory(to) as partial, nullcontext() if ledger is None else being_read(ledger):
         source = LmdbStore(store, read_only=True)
         try:
             source.copy_to(partial)

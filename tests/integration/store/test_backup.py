@@ -20,7 +20,8 @@ from legato.errors import StoreCorruptError, StoreError
 from legato.store import backup, values
 from legato.store.keys import number_key
 from legato.store.lmdb import LmdbStore
-from legato.store.segment_names import SegmentSpan
+from legato.store.segment_locks import alone_with
+from legato.store.segment_names import SegmentSpan, spans
 from tests.support.broker import BrokerPair, broker_pair
 from tests.support.server import server
 
@@ -173,6 +174,35 @@ def test_segments_of_later_commits_are_left_out_as_their_numbers_are_given_again
     backup.restore(tmp_path / "copy", tmp_path / "again")
     assert os.listdir(tmp_path / "again" / "ledger") == list(manifest.segments)
     assert backup.verify(tmp_path / "again").messages == 3
+
+
+def test_a_compaction_meanwhile_takes_no_segment_from_a_backup(
+    store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The compacted segment ends after the backup's last commit: it is none of its own."""
+    ledger, copy_to = store / "ledger", LmdbStore.copy_to
+    before = sorted(ledger.iterdir())
+    at_removal = threading.Event()
+
+    def compact() -> None:
+        with alone_with(ledger, lambda _: at_removal.set()):
+            for segment in before:
+                segment.unlink()
+        at_removal.set()
+
+    compaction = threading.Thread(target=compact)
+
+    def copy_then_compact(source: LmdbStore, directory: Path) -> None:
+        copy_to(source, directory)
+        (ledger / SegmentSpan(1, max(span.last for span in spans(ledger))).file_name).write_bytes(b"rows")
+        compaction.start()
+        assert at_removal.wait(30)
+
+    monkeypatch.setattr(LmdbStore, "copy_to", copy_then_compact)
+    manifest = backup.take(store, tmp_path / "copy", ledger=ledger)
+    compaction.join(30)
+    assert list(manifest.segments) == [SegmentSpan(1, manifest.log_position).file_name]
+    assert [path.exists() for path in before] == [False, False]
 
 
 @pytest.mark.parametrize("damaged", ["data.mdb", "ledger", "backup.json"])
