@@ -92,6 +92,7 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory
 
 
+@pytest.mark.slow
 def test_mypy_strict_has_nothing_to_say_about_the_python_of_any_page(programs: Path) -> None:
     """What a reader copies has types: the names of a message's class are known without a cast."""
     command = [sys.executable, "-m", "mypy", "--strict", "--follow-imports=silent", *map(str, programs.glob("*.py"))]

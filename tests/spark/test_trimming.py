@@ -1,6 +1,8 @@
 """A ledger whose beginning was trimmed: its audit says since when it speaks, and calls nothing lost that is gone."""
 
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
@@ -36,7 +38,12 @@ def trimmed_at(directory: Path, records: list[LogRecord], cut: int) -> Path:
     return ledger
 
 
-@pytest.mark.parametrize("cut", [4, 6, 9, 12, len(history()) - 1])
+def cuts(places: Iterable[int], quick: int) -> list[Any]:
+    """Where to cut; one of the places is tried before each merge."""
+    return [pytest.param(cut, marks=() if cut == quick else pytest.mark.slow) for cut in places]
+
+
+@pytest.mark.parametrize("cut", cuts([4, 6, 9, 12, len(history()) - 1], quick=9))
 def test_an_audit_of_a_trimmed_ledger_finds_nothing_wrong(cut: int, spark: SparkSession, tmp_path: Path) -> None:
     """Wherever it was cut: messages stored before and consumed after, transactions, counters, numbers."""
     ledger = trimmed_at(tmp_path / "ledger", history(), cut)
@@ -47,7 +54,7 @@ def test_an_audit_of_a_trimmed_ledger_finds_nothing_wrong(cut: int, spark: Spark
     assert {queue.name: queue.waiting for queue in result.queues if queue.waiting} == {"orders": 1, "DLQ": 1}
 
 
-@pytest.mark.parametrize("cut", range(3, len(news_history()), 4))
+@pytest.mark.parametrize("cut", cuts(range(3, len(news_history()), 4), quick=7))
 def test_topics_and_schedules_may_be_trimmed_too(cut: int, spark: SparkSession, tmp_path: Path) -> None:
     before = {check.name for check in audit(ledger_of(tmp_path / "all", news_history(), 1), spark).failed}
     result = audit(trimmed_at(tmp_path / "ledger", news_history(), cut), spark)
@@ -88,6 +95,7 @@ def test_a_number_that_was_stored_before_the_cut_may_be_dropped_after_it(spark: 
     assert [check.name for check in result.failed] == []
 
 
+@pytest.mark.slow
 def test_a_ledger_may_be_trimmed_again_and_compacted(spark: SparkSession, tmp_path: Path) -> None:
     records = history()
     for position, record in enumerate(records, 1):
@@ -128,6 +136,7 @@ def test_a_ledger_with_a_gap_is_not_trimmed(tmp_path: Path) -> None:
         trim(ledger, ALL)
 
 
+@pytest.mark.slow
 def test_a_trim_killed_at_any_step_is_done_or_not(tmp_path: Path) -> None:
     from tests.unit.spark.test_compaction import killed_at, rows_of
 

@@ -60,7 +60,7 @@ def test_rows_and_alerts_that_are_missing_or_there_twice_are_told(truth: Any) ->
 
 def test_the_page_shows_the_pipeline_as_it_is() -> None:
     page = (EXAMPLES.parent / "docs" / "howto" / "pipeline.md").read_text()
-    pipeline = (EXAMPLES / "flights_pipeline.py").read_text()
+    pipelines = "".join((EXAMPLES / name).read_text() for name in ("flights_pipeline.py", "orders_pipeline.py"))
     shown = re.findall(r"^```py\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
     assert shown
-    assert [block for block in shown if block not in pipeline] == []
+    assert [block for block in shown if block not in pipelines] == []

@@ -111,7 +111,8 @@ def test_a_password_for_a_broker_that_asks_for_none_is_answered_with_what_to_do(
 
 
 PROGRAM = """
-import logging, sys
+import logging, signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)  # in the background shells have it ignored
 logging.basicConfig(stream=sys.stdout, format="%(message)s")
 from legato.client import ConnectionFactory
 from legato.client.links import transport

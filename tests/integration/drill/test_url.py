@@ -36,6 +36,7 @@ def broker(tmp_path: Path) -> Iterator[Server]:
     server.kill()
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(120)
 def test_somebody_elses_brokers_are_left_as_they_were_found(broker: Server, tmp_path: Path) -> None:
     url = f"amqps://ann:pw@127.0.0.1:{broker.port}?tls_ca_file={tmp_path / 'certificate.pem'}"

@@ -142,6 +142,7 @@ def killed_at(ledger: Path, step: int, work: str) -> bool:
     return process.returncode != 0
 
 
+@pytest.mark.slow
 def test_a_compaction_killed_at_any_step_loses_and_doubles_nothing(tmp_path: Path) -> None:
     """Each step in turn: readers see the same after it, the next one finishes, an exporter goes on meanwhile."""
     step = 0

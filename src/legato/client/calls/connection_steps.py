@@ -410,11 +410,11 @@ class ConnectionSteps(Generic[_Session]):
 
     # -- its listeners -----------------------------------------------------------------------------------
 
-    def _on_exception(self, error: JMSError) -> Steps[None]:
+    def _on_exception(self, error: JMSError, usual: bool) -> Steps[None]:
         listener = self.exception_listener
         if listener is not None:
             yield Await(listener(error))
-        elif not self._closed:
+        elif not self._closed and not usual:
             log.warning("! %s", sentence(error))
         yield from NOTHING
 

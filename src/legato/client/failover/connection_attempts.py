@@ -14,7 +14,7 @@ from legato.client.failover.schedule import SILENT_HOST_TIMEOUT_S, Schedule, Try
 from legato.client.failover.uri import Host, Uri
 from legato.client.failover.wire import NoTlsError, RedirectedError, Wire
 from legato.client.mapping.conditions import UNBLOCKED
-from legato.errors import InvalidClientIDError, JMSError, JMSSecurityError
+from legato.errors import InvalidClientIDError, JMSError, JMSSecurityError, ResourceAllocationError
 
 _POLICY = "sole-connection-enforcement-policy"
 _CLOSE_EXISTING = UInt(1)
@@ -116,7 +116,8 @@ class ConnectionAttempts:
         if isinstance(error, JMSSecurityError):
             raise error
         # After a loss the old connection may still look alive to the broker (amqp.md A1.7).
-        if isinstance(error, InvalidClientIDError) and not self.connected_once:
+        # And a limit that is reached on the way back may be that connection's.
+        if isinstance(error, InvalidClientIDError | ResourceAllocationError) and not self.connected_once:
             raise error
         self._problems[host] = getattr(error, "strerror", None) or str(error)
         if isinstance(error, NoTlsError) or (isinstance(error, socket.gaierror) and error.errno in _UNKNOWN_NAME):

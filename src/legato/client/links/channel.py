@@ -248,9 +248,9 @@ class Channel(ChannelEnds):
         """Something changed that the application's thread may wait for."""
         self.transport.touched[self.gate] = None
 
-    def report(self, error: JMSError) -> None:
-        """Tell the connection's exception listener."""
-        self.transport.report(error)
+    def report(self, error: JMSError, *, usual: bool = False) -> None:
+        """Tell the connection's exception listener; without one the log, unless it is usual."""
+        self.transport.report(error, usual=usual)
 
     def complete(self, send: Send) -> None:
         """Call a send's completion listener, in the thread for that."""

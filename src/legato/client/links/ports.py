@@ -85,7 +85,7 @@ class ChannelPort(Protocol):
     def touch(self) -> None:
         """Something changed that the application's thread may wait for."""
 
-    def report(self, error: JMSError) -> None:
+    def report(self, error: JMSError, *, usual: bool = False) -> None:
         """Tell the connection's exception listener."""
 
     def restored(self, end: Any) -> None:

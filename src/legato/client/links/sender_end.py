@@ -106,8 +106,12 @@ class SenderEnd:
         self.channel.restored(self)
 
     def fail(self, error: JMSError, *, usual: bool = False) -> None:
-        """It will not come back: everything that waits hears so; the connection's listener too, unless it is usual."""
-        told = self.error is None and self.ready and not usual
+        """It will not come back: everything that waits hears so, and the connection's listener.
+
+        Args:
+            usual: whether it is no news to whoever has no listener.
+        """
+        told = self.error is None and self.ready
         self.error = error
         self.closed = True
         self._upload = None
@@ -118,7 +122,7 @@ class SenderEnd:
                 sends.popleft()
         self.channel.touch()
         if told:
-            self.channel.report(error)
+            self.channel.report(error, usual=usual)
 
     def on_flow(self, event: Flow) -> None:
         """Credit came, or the broker wants it back."""

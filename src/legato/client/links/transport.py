@@ -78,7 +78,7 @@ class Transport:
         self.finished = False
         self.ended = False
         """Whether the thread has nothing more to do."""
-        self.on_exception: Callable[[JMSError], Steps[None]] = _unheard
+        self.on_exception: Callable[[JMSError, bool], Steps[None]] = _unheard
         self.on_failover: Callable[[FailoverEvent], None] = lambda event: None
         self.outages = Outages(self._restored)
         self.awaits = self.outages.awaits
@@ -151,9 +151,9 @@ class Transport:
         if self.wire is not None:
             self.wire.flush()
 
-    def report(self, error: JMSError) -> None:
-        """Tell the exception listener."""
-        self.notifier.call(lambda: self.on_exception(error))
+    def report(self, error: JMSError, *, usual: bool = False) -> None:
+        """Tell the exception listener; without one the log, unless it is usual."""
+        self.notifier.call(lambda: self.on_exception(error, usual))
 
     # -- the thread --------------------------------------------------------------------------------------
 
@@ -391,6 +391,6 @@ class Transport:
         self._mailbox.close()
 
 
-def _unheard(error: JMSError) -> Steps[None]:
+def _unheard(error: JMSError, usual: bool) -> Steps[None]:
     """Nobody listens."""
     yield from NOTHING
