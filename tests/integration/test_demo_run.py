@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pyarrow.parquet as parquet
+import pytest
 from rich.console import Console
 
 from legato.demo.carriers import TOTALS, read_totals
@@ -14,6 +15,7 @@ from legato.processes.scratch import prepare_directory
 FLIGHTS = 10_000
 
 
+@pytest.mark.slow
 def test_after_a_kill_every_flight_has_exactly_one_record_and_it_is_right(tmp_path: Path) -> None:
     options = DemoOptions(flights=FLIGHTS, kills=1, out=tmp_path / "out")
     prepare_directory(options.out)

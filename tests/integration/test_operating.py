@@ -9,12 +9,15 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from legato.client import ConnectionFactory, TextMessage
 from tests.support.broker import broker_pair
 
 PAGE = Path(__file__).parents[2] / "docs" / "howto" / "operate.md"
 
 
+@pytest.mark.slow
 def test_the_commands_of_the_page_work_from_top_to_bottom(tmp_path: Path) -> None:
     blocks = re.findall(r"^```sh\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
     commands = [shlex.split(line, comments=True) for block in blocks for line in block.splitlines()]

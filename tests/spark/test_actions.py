@@ -4,6 +4,7 @@ from io import StringIO
 from pathlib import Path
 
 import pyarrow.parquet as pq
+import pytest
 from pyspark.sql import SparkSession
 
 from legato.core.facts import ActionAudited, EpochBegan, LogRecord, QueueCreated
@@ -37,6 +38,7 @@ RECORDS = [
 ]
 
 
+@pytest.mark.slow
 def test_the_page_and_the_terminal_say_who_did_what(audit_of: Audit) -> None:
     result = audit_of(RECORDS)
     assert result.passes

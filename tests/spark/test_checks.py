@@ -7,6 +7,7 @@ from itertools import accumulate
 from pathlib import Path
 
 import msgspec
+import pytest
 from pyspark.sql import DataFrame, Row, SparkSession
 
 from legato.core.facts import (
@@ -473,12 +474,14 @@ def test_each_fault_that_the_broker_does_not_contradict_is_found_by_its_own_chec
     assert_each_is_found(spark, facts_of, FURTHER_FAULTS, history, WAITING)
 
 
+@pytest.mark.slow
 def test_streams_lanes_turns_and_names_raise_no_alarm(spark: SparkSession, facts_of: MakeFacts) -> None:
     facts = facts_of(one_log([change(history()) for change in RIGHT]))
     waiting = [(queue + QUEUES_EACH * number, seq) for number in range(len(RIGHT)) for queue, seq in WAITING]
     assert failing(facts, waiting_frame(spark, waiting), without_candidates=True) == {}
 
 
+@pytest.mark.slow
 def test_topics_priorities_expiry_moves_and_deleted_queues_raise_no_alarm(
     spark: SparkSession, facts_of: MakeFacts
 ) -> None:

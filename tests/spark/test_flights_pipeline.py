@@ -29,6 +29,7 @@ def example() -> dict[str, Any]:
         sys.path.remove(str(EXAMPLES))
 
 
+@pytest.mark.slow
 def test_each_flight_counts_once_and_each_alert_comes_once(
     spark: SparkSession, example: dict[str, Any], tmp_path: Path
 ) -> None:

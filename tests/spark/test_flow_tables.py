@@ -3,6 +3,7 @@
 import os
 from pathlib import Path
 
+import pytest
 from pyspark.sql import SparkSession
 
 from legato.core.facts import LogRecord
@@ -17,6 +18,7 @@ CUTS = ((0, 7), (7, len(HISTORY) - 1), (len(HISTORY) - 1, len(HISTORY)))
 """The first cut parts flows from their ends, and messages from what became of them; the last portion is of no flow."""
 
 
+@pytest.mark.slow
 def test_flows_are_counted_once_however_the_ledger_comes_in(spark: SparkSession, tmp_path: Path) -> None:
     ledger, tables = tmp_path / "ledger", tmp_path / "tables"
     ledger.mkdir()

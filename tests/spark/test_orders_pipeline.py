@@ -3,6 +3,7 @@
 import runpy
 from pathlib import Path
 
+import pytest
 from pyspark.sql import SparkSession
 
 from tests.support.server import server
@@ -15,6 +16,7 @@ def test_the_page_has_the_whole_script() -> None:
     assert f"```py\n{script}```\n" in (ROOT / "docs" / "howto" / "pipeline.md").read_text()
 
 
+@pytest.mark.slow
 def test_the_script_counts_each_order_once_however_often_it_is_run(spark: SparkSession, tmp_path: Path) -> None:
     with server(tmp_path / "store") as broker:
         main = runpy.run_path(str(ROOT / "examples" / "orders_pipeline.py"))["main"]

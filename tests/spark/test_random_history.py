@@ -26,6 +26,7 @@ from tests.unit.core.test_random import History
 HISTORIES = 20
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(400)
 def test_random_histories_of_a_real_broker_raise_no_alarm(spark: SparkSession, tmp_path: Path) -> None:
     """Topics, selectors, priorities, groups, delays, expiry, transactions, administration, full disks and crashes."""

@@ -143,6 +143,7 @@ def test_gold_measures_an_outage_by_who_serves_not_by_who_sends(spark: SparkSess
     assert said == ("switchover", True, 50.0, 71.0, False)
 
 
+@pytest.mark.slow
 def test_tables_of_a_ledger_with_a_segment_missing_say_so_first(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -164,6 +165,7 @@ def test_tables_of_a_ledger_with_a_segment_missing_say_so_first(
     assert complaints_of(tmp_path / "tables") == []
 
 
+@pytest.mark.slow
 def test_tables_of_a_compacted_ledger_count_nothing_twice(
     spark: SparkSession, made: LedgerTables, tmp_path: Path
 ) -> None:
@@ -250,6 +252,7 @@ def test_the_queues_of_the_history_are_those_of_the_test() -> None:
     assert {ORDERS, INVOICES, DEAD} == {1, 2, 3}
 
 
+@pytest.mark.slow
 def test_delta_tables_hold_what_the_parquet_tables_hold_and_each_portion_once(
     spark: SparkSession, made: LedgerTables, tmp_path: Path
 ) -> None:

@@ -71,6 +71,7 @@ def test_the_audit_says_from_when_on_it_speaks(
     )
 
 
+@pytest.mark.slow
 def test_what_is_lost_afterwards_is_found_all_the_same(spark: SparkSession, tmp_path: Path) -> None:
     """Facts that are missing after the cut, and segments."""
     records = history()

@@ -259,6 +259,7 @@ def test_a_segment_is_written_early_when_a_publication_has_many_copies(tmp_path:
     assert len(Exporter(store, tmp_path, segment_s=3600).poll(0.0)) == 1
 
 
+@pytest.mark.slow
 def test_a_store_on_disk_is_exported_while_a_broker_writes_to_it(tmp_path: Path) -> None:
     store = LmdbStore(tmp_path / "store")
     try:

@@ -372,6 +372,8 @@ class Peer(asyncio.Protocol):
         return self._busy or self.amqp.close_unanswered
 
     def connection_lost(self, exc: BaseException | None) -> None:
+        # Its end may wait for a turn: until then nothing is written.
+        self._transport = None
         if self._expiry is not None:
             self._expiry.cancel()
         if self._slowed is not None:

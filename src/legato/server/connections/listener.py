@@ -50,7 +50,9 @@ class Listener:
         self._host = host
         self._handshake_timeout_s = handshake_timeout_s
         self._loop = asyncio.get_running_loop()
-        self._handshakes: set[asyncio.Task[None]] = set()
+        self._handshakes: dict[asyncio.Task[None], Peer] = {}
+        """Of TLS; a plain connection begins in a turn of the loop."""
+        self._beginnings: set[asyncio.Task[None]] = set()
         self._pauses: set[asyncio.TimerHandle] = set()
         self._sockets: list[socket.socket] = []
         for bound in sockets:
@@ -68,8 +70,10 @@ class Listener:
             self._loop.remove_reader(listening)
             listening.close()
         self._sockets.clear()
-        for handshake in self._handshakes:
-            handshake.cancel()
+        for handshake, peer in self._handshakes.items():
+            # The loop closes a connection whose beginning is cancelled, and tells nobody.
+            if peer not in self._host.peers:
+                handshake.cancel()
 
     def _accept(self, listening: socket.socket) -> None:
         for _ in range(ACCEPTED_AT_ONCE):
@@ -90,9 +94,13 @@ class Listener:
             except LimitExceeded:
                 accepted.close()
                 continue
-            handshake = self._loop.create_task(self._begin(accepted, holdings))
-            self._handshakes.add(handshake)
-            handshake.add_done_callback(self._handshakes.discard)
+            peer = Peer(self._host, holdings)
+            beginning = self._loop.create_task(self._begin(peer, accepted, holdings))
+            self._beginnings.add(beginning)
+            beginning.add_done_callback(self._beginnings.discard)
+            if self.context is not None:
+                self._handshakes[beginning] = peer
+                beginning.add_done_callback(self._handshakes.pop)
 
     def _pause(self, listening: socket.socket) -> None:
         self._loop.remove_reader(listening)
@@ -104,8 +112,7 @@ class Listener:
         pause = self._loop.call_later(ACCEPT_AGAIN_S, go_on)
         self._pauses.add(pause)
 
-    async def _begin(self, accepted: socket.socket, holdings: Holdings) -> None:
-        peer = Peer(self._host, holdings)
+    async def _begin(self, peer: Peer, accepted: socket.socket, holdings: Holdings) -> None:
         timeout_s = None if self.context is None else self._handshake_timeout_s()
         try:
             await self._loop.connect_accepted_socket(
