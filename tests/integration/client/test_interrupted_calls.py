@@ -25,6 +25,8 @@ def test_a_call_interrupted_at_any_line_loses_nothing_and_hangs_nobody(
     assert told, "the call has fewer lines than thought"
 
 
+# Python ignores, and tells of, what is raised in the callback of a weak reference.
+@pytest.mark.filterwarnings("ignore:.*Exception ignored in.*:pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize(
     "mode",
     [

@@ -62,7 +62,7 @@ def _ask(worker: "subprocess.Popen[bytes]", function: Callable[[Any], Any], valu
         pickle.dump((function, value), worker.stdin)
         worker.stdin.flush()
         answer, error = pickle.load(worker.stdout)
-    except (OSError, EOFError) as ended:
+    except (OSError, EOFError, ValueError) as ended:  # a ValueError if its pipe is closed beneath the reading
         raise ChildProcessError(
             f"A process that was reading the ledger ended (code {worker.wait()}): is there enough memory?"
         ) from ended
