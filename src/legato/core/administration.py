@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from legato import limits
@@ -33,6 +33,7 @@ class Job:
         limit: int,
         token: Any,
         properties: Mapping[str, str | int] = NOTHING_MORE,
+        above: Callable[[], int] = lambda: 0,
     ) -> None:
         self.queue = queue
         self.to = to
@@ -40,6 +41,8 @@ class Job:
         self.left = limit
         self.token = token
         self.properties = properties
+        self.above = above
+        """What of the queue is to stay, or is leaving: all sequences up to there, each time anew."""
         self.count = 0
         self.ranges = [(lane.start, lane.visible_seq) for lane in queue.order]
         """What is still to be looked at: above the first, up to the second."""
@@ -95,13 +98,15 @@ class Administration:
         matches: Matcher | None = None,
         limit: int = 1 << 62,
         properties: Mapping[str, str | int] = NOTHING_MORE,
+        above: Callable[[], int] = lambda: 0,
     ) -> None:
         """Move what waits now, or what matches, to another address; `Finished` tells how many those were.
 
         Args:
             properties: that the messages get on their way, in place of those of the same names.
+            above: tells which messages stay, or are leaving in another way: all up to that sequence.
         """
-        self._begin(Job(queue, to, matches, limit, token, properties))
+        self._begin(Job(queue, to, matches, limit, token, properties, above))
 
     def _begin(self, job: Job) -> None:
         job.queue.jobs += 1
@@ -127,12 +132,13 @@ class Administration:
     def _work(self, job: Job) -> bool:
         """A slice of a job; whether it is done."""
         queue = job.queue
-        if queue.deleted:
+        if queue.deleted or (job.to is not None and job.to.deleted):
             return True
         is_over = self._kernel.begin_slice()
         self._work_returned(job)
         while job.ranges and job.left:
             after, until = job.ranges[0]
+            after = max(after, job.above())
             found = self._kernel.archive.messages(queue.id, after, limits.SCAN_MESSAGES, limits.WINDOW_BYTES)
             lane = queue.lane(after) if after >> 56 in queue.lanes else queue.main
             for stored in found:

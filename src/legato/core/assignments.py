@@ -23,6 +23,7 @@ from legato.core.expiry import Expiry
 from legato.core.facts import AssignmentAcknowledged, AssignmentFenced, Kind, MessagesAssigned, MessageTaken
 from legato.core.kernel import Kernel
 from legato.core.lanes import LANE_SHIFT, Lane
+from legato.core.outcome import Outcome, RefusedCommit
 from legato.core.queues import Queue
 from legato.core.records import QueueRecord, Run
 from legato.core.refusals import AssignmentFencedOff, NotFound, Refusal
@@ -253,7 +254,12 @@ class Assignments:
         if not isinstance(source, Queue):
             raise NotFound(f"The queue of {assignment.queue.name} was deleted.")
         self._fence(assignment)
-        self._administration.move(assignment.queue, source, token)
+        release = Release(self._administration, assignment, source, token)
+        if any(fact.to_queue == assignment.queue.id for fact in self._pending_facts()):
+            # The store does not have it in its place yet.
+            self._kernel.change(release)
+        else:
+            release.begin()
 
     def delete(self, assignment: Assignment) -> None:
         """Forget an assignment in which nothing is left, or whose queue was deleted.
@@ -311,3 +317,25 @@ class Assignments:
         for seq in sorted({*seen, *returned})[-limits.TAKEN_MESSAGES :]:
             source.remember_taken(seq, "", "")
             self._kernel.record(MessageTaken(source.id, seq, "", ""))
+
+
+class Release(msgspec.Struct, gc=False):
+    """What an assignment holds is to go back to its queue."""
+
+    administration: Administration
+    assignment: Assignment
+    source: Queue
+    token: Any
+
+    def begin(self) -> None:
+        """Move it, but for what is acknowledged before its turn comes, which the store may still have."""
+        assignment = self.assignment
+        self.administration.move(assignment.queue, self.source, self.token, above=lambda: assignment.acknowledged)
+
+    def durable(self, outcome: Outcome) -> None:
+        """All that was assigned is in its place."""
+        self.begin()
+
+    def refused(self, refusal: RefusedCommit) -> None:
+        """It goes back all the same."""
+        refusal.retry(self)

@@ -8,6 +8,21 @@ from legato.core.settings import AddressSettings
 from tests.support.scenario import Scenario
 
 
+def test_a_move_to_what_is_deleted_meanwhile_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It stored messages in a queue that was not there: the broker stopped."""
+    monkeypatch.setattr(limits, "SCAN_MESSAGES", 1)
+    s = Scenario()
+    s.publish("q", b"1", b"2", b"3")
+    to = s.broker.directory.queue("to")
+    s.run()
+    s.broker.administration.move(s.broker.directory.queue("q"), to, "moved")
+    s.broker.go_on(s.now_us)
+    s.broker.deletion.delete(to)
+    s.run()
+    assert s.finished["moved"] == 1
+    assert s.broker.directory.queue("q").depth == 2
+
+
 def test_a_purge_leaves_what_somebody_has_and_what_comes_later() -> None:
     s = Scenario()
     s.publish("q", *(b"%d" % n for n in range(2 * limits.SCAN_MESSAGES)))

@@ -2,6 +2,7 @@
 
 import pytest
 
+from legato import limits
 from legato.core.assignments import Assignment
 from legato.core.facts import AssignmentAcknowledged
 from legato.core.refusals import AssignmentFencedOff, NotFound, Refusal
@@ -297,6 +298,46 @@ def test_what_went_back_is_not_acknowledged_with_the_numbers_around_it(s: Scenar
     s.run()
     assert [fact.count for fact in s.facts if isinstance(fact, AssignmentAcknowledged)] == [0]
     assert (assignment.queue.stored, assignment.queue.consumed, assignment.queue.bytes) == (3, 3, 0)
+    assert s.broker.directory.queue("q").depth == 3
+
+
+def test_what_is_being_acknowledged_is_not_released(s: Scenario) -> None:
+    """It came again: the commit of the acknowledgement was under way, so the store still had it."""
+    s.publish("q", b"1", b"2", b"3")
+    assignment = opened(s)
+    assigned(s, assignment)
+    s.broker.assignments.acknowledge_through(assignment, assignment.fence, 2)
+    s.broker.assignments.release(assignment, "released")
+    s.broker.go_on(s.now_us)
+    s.run()
+    assert s.finished["released"] == 1
+    assert [message.body for message in s.inbox[s.consumer("q", 5)]] == [b"3"]
+
+
+def test_what_a_later_run_acknowledges_during_a_release_stays(s: Scenario, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "SCAN_MESSAGES", 1)
+    s.publish("q", b"1", b"2", b"3")
+    assignment = opened(s)
+    assigned(s, assignment)
+    s.broker.assignments.release(assignment, "released")
+    s.broker.go_on(s.now_us)
+    s.broker.assignments.resume(assignment)
+    s.broker.assignments.acknowledge_through(assignment, assignment.fence, 2)
+    s.broker.go_on(s.now_us)
+    s.run()
+    assert s.finished["released"] == 2
+    assert [message.body for message in s.inbox[s.consumer("q", 5)]] == [b"1", b"3"]
+
+
+def test_what_is_being_assigned_is_released_too(s: Scenario) -> None:
+    """It stayed in the assignment: the store did not have it there yet."""
+    s.publish("q", b"1", b"2", b"3")
+    assignment = opened(s)
+    s.broker.assignments.assign(assignment, assignment.fence, 5, PLENTY)
+    s.broker.assignments.release(assignment, "released")
+    s.broker.go_on(s.now_us)
+    s.run()
+    assert s.finished["released"] == 3
     assert s.broker.directory.queue("q").depth == 3
 
 
