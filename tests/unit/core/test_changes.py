@@ -9,6 +9,8 @@ from typing import Any, cast
 import pytest
 
 from legato import core
+from legato.core.administration import Administration
+from legato.core.assignments import Assignment, Release
 from legato.core.changes import Gone, Marked, Moved, Placed, Published, Released, RunGone
 from legato.core.deletion import Deleted
 from legato.core.directory import Directory
@@ -51,6 +53,7 @@ TESTED = {
     Gone,
     RunGone,
     Marked,
+    Release,
     DroppedDuplicate,
     IdKept,
     Detached,
@@ -247,6 +250,18 @@ def test_a_refused_dispatch_mark_is_tried_again_and_did_not_rise() -> None:
     change, refusal = Marked(queue, 4), Refusal()
     change.refused(refusal.commit)
     assert (queue.main.mark, refusal.next.changes) == (0, [change])
+
+
+def test_a_release_that_waits_for_what_is_being_assigned_begins_when_that_is_durable() -> None:
+    moved: list[tuple[Any, ...]] = []
+    administration = cast(Administration, SimpleNamespace(move=lambda *job, above: moved.append((*job, above()))))
+    source, held = queue_with(5), queue_with(3, kind=Kind.ASSIGNMENT)
+    assignment = Assignment(held, QueueRecord(2, "assignment://p/q", acknowledged=2))
+    change, refusal = Release(administration, assignment, source, "token"), Refusal()
+    change.refused(refusal.commit)
+    assert (moved, refusal.next.changes) == ([], [change])
+    change.durable(Outcome([], ()))
+    assert moved == [(held, source, "token", 2)]
 
 
 # -- duplicates ----------------------------------------------------------------------------------------------------
