@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from legato import limits
 from legato.client import (
     AcknowledgementOutcome,
     AcknowledgeMode,
@@ -192,6 +193,20 @@ def test_after_a_message_came_again_only_what_came_again_is_acknowledged(
     again = receive(consumer, 2)
     assert flags(again) == [("2", True), ("3", True)]
     assert [(message.delivery_count, message.properties["JMSXDeliveryCount"]) for message in again] == [(2, 2), (2, 2)]
+
+
+def test_a_large_message_comes_again_whole(pair: BrokerPair, connecting: Connect, queue_name: str) -> None:
+    """CONTRACT A15: it came without its body, as if the application had that still (simulator, seed 2019468)."""
+    connection = connecting("ems")
+    session = connection.create_session(acknowledge_mode=AcknowledgeMode.CLIENT)
+    consumer = consumer_of(session, queue_name)
+    large = "large " * limits.LARGE_MESSAGE_BYTES
+    send(connection, queue_name, large, "small")
+    assert [len(text) for text in texts(receive(consumer, 2))] == [len(large), 5]
+    pair.fail_over()
+    again = receive(consumer, 2)
+    assert [(message.body == large, message.redelivered) for message in again] == [(True, True), (False, True)]
+    again[-1].acknowledge()
 
 
 def test_after_a_message_came_again_what_went_elsewhere_is_not_acknowledged(

@@ -154,6 +154,11 @@ class Incoming:
         self.inbox.append(delivery)
         return None
 
+    def wants(self, tag: bytes) -> bool:
+        """Whether the application is to get the message that comes under a tag; it may have it still."""
+        known = self.outstanding.get(tag)
+        return known is None or known.link == self.link or known.again
+
     def settle_early(self, delivery: Delivery, outcome: Outcome) -> None:
         """The application is done with what was claimed on this link and has not come again yet."""
         self._settled_early[delivery.tag] = outcome

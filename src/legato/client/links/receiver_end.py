@@ -243,8 +243,7 @@ class ReceiverEnd(DispositionEnd):
 
     def on_part(self, event: TransferPart) -> None:
         """Part of a large message came; with the last one it is a message like any other."""
-        known = self.incoming.outstanding.get(event.tag)
-        data = self._download.take(event, wanted=known is None or known.link == self.incoming.link)
+        data = self._download.take(event, wanted=self.incoming.wants(event.tag))
         if data is None:
             return
         self._ramp = min(self._ramp, LARGE_CREDIT)
