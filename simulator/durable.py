@@ -25,6 +25,7 @@ from legato.core.facts import (
     MessageStored,
     QueueCreated,
     QueueDeleted,
+    QueuePaused,
     RunStored,
     TransactionCommitted,
 )
@@ -137,6 +138,8 @@ class Durable(Record):
                 self._resent(fact)
             case MessageStored():
                 self._stored(fact, [fact.queue], fact.queue, next(bodies))
+            case QueuePaused():
+                (self.durably_paused.add if fact.paused else self.durably_paused.discard)(self.names[fact.queue])
             case MessagePublished():
                 self._published(fact, bodies)
             case MessageConsumed():

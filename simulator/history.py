@@ -283,8 +283,8 @@ class History(Durable):
         self.ever_paused.add(name)
 
     def was_paused(self, name: str) -> None:
-        """An administrator was told that a queue is paused."""
-        if not self.resumes[name]:
+        """An administrator was told that a queue is paused; another one may have resumed it before that arrived."""
+        if not self.resumes[name] and name in self.durably_paused:
             self.paused.add(name)
 
     def will_resume(self, name: str) -> None:

@@ -27,6 +27,7 @@ class MemberFiles:
         self.lock = StoreLock(directory)
         self._role = Role.STARTING
         self._epoch = 0
+        self._is_dead = False
         self._membership = Membership(directory, Member(Role.STARTING, os.getpid(), name), clock)
         self.turn(Event.STARTED)
 
@@ -38,11 +39,13 @@ class MemberFiles:
 
     def refresh(self) -> None:
         """Write what there was no room for."""
-        self._membership.refresh()
-        self.lock.refresh()
+        if not self._is_dead:
+            self._membership.refresh()
+            self.lock.refresh()
 
     def died(self) -> None:
         """The system closes its files, and nobody tidies up."""
+        self._is_dead = True
         for file in (self.lock._file, self._membership._alive):
             if file is not None:
                 file.close()

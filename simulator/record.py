@@ -96,6 +96,7 @@ class Record:
         """How often it happened, by message or by subscription."""
         self.ever_paused: set[str] = set()
         """Queues that somebody wanted paused."""
+        self.durably_paused: set[str] = set()
         self.paused: set[str] = set()
         """Queues that are, as was told, and that nobody can have resumed."""
         self.resumes: Counter[str] = Counter()
