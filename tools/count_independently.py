@@ -58,7 +58,13 @@ def read_segments(ledger: Path) -> list[dict[str, Any]]:
     return rows
 
 
-def count_ledger(rows: list[dict[str, Any]], count: Count) -> Counter[str]:
+def unnumbered_flows(directory: Path) -> set[str]:
+    """Names of queues whose producers do not number their messages, so that after a lost connection they may resend."""
+    heads = [json.loads(file.open(errors="replace").readline() or "{}") for file in sorted(directory.glob("*.records"))]
+    return {head["flow"] for head in heads if head.get("type") == "Producing" and not head.get("numbered", True)}
+
+
+def count_ledger(rows: list[dict[str, Any]], unnumbered: set[str], count: Count) -> Counter[str]:
     """The log by itself; returns how many messages wait in each queue that is there in the end, by its name."""
     positions: dict[int, int] = {}
     names: dict[int, str] = {}
@@ -69,6 +75,7 @@ def count_ledger(rows: list[dict[str, Any]], count: Count) -> Counter[str]:
     numbers: Counter[tuple[int, int]] = Counter()
     order: defaultdict[tuple[int, int, int], list[tuple[int, int]]] = defaultdict(list)
     originals: Counter[str] = Counter()
+    resent: Counter[str] = Counter()
     batches: Counter[tuple[int, int]] = Counter()
     told = in_runs = 0
     dropped: list[tuple[int, int]] = []
@@ -106,7 +113,7 @@ def count_ledger(rows: list[dict[str, Any]], count: Count) -> Counter[str]:
             ended[row["txn"]].add("rolled back")
         is_copy = kind == "MessageStored" and row["topic"] is not None
         if kind in ("MessageStored", "MessagePublished") and row["origin_queue"] is None and not is_copy:
-            originals[row["message_id"] or ""] += 1
+            (resent if names.get(queue) in unnumbered else originals)[row["message_id"] or ""] += 1
             if producer:
                 numbers[producer, number] += 1
                 order[producer, queue, int(seq) >> LANE_BITS].append((seq, number))
@@ -130,6 +137,8 @@ def count_ledger(rows: list[dict[str, Any]], count: Count) -> Counter[str]:
     )
     count.zero("messages stored twice under one number", [key for key, times in numbers.items() if times > 1])
     count.zero("messages stored twice under one id", [key for key, times in originals.items() if key and times > 1])
+    if again := sum(times - 1 for times in resent.values()):
+        count.say(f"{again:>9,} messages stored again that clients without numbers resent: {', '.join(unnumbered)}")
     known = numbers.keys() | batches.keys()
     count.zero("resends dropped of a number that is not stored", [key for key in dropped if key not in known])
     count.zero("batches of sinks published twice", [key for key, times in batches.items() if times > 1])
@@ -240,7 +249,7 @@ def main(directory: Path) -> int:
     rows = read_segments(directory)
     waiting: Counter[str] = Counter()
     if rows:
-        waiting = count_ledger(rows, count)
+        waiting = count_ledger(rows, unnumbered_flows(directory / "records"), count)
         count.say(f"{sum(waiting.values()):>9,} messages wait: {dict(waiting)}")
     else:
         count.wrong.append(f"there are no segments of a ledger in {directory}")

@@ -54,6 +54,22 @@ def write(directory: Path, rows: list[Row], sent: str = SENT, received: str = RE
     return directory
 
 
+@pytest.mark.parametrize("numbered", [True, False])
+def test_only_who_does_not_number_may_resend(
+    numbered: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Qpid JMS sends again what it has no answer to, and nobody can tell (promise 1 is for those who number)."""
+    again = [
+        fact(12, "MessageStored", epoch=2, queue=1, seq=4, message_id="ID:1"),
+        fact(13, "MessageConsumed", epoch=2, queue=1, seq=4),
+    ]
+    directory = write(tmp_path, [*history(), *again])
+    head: Row = {"type": "Producing", "producer": "p", "flow": "q", "numbered": numbered}
+    (directory / "records" / "p.records").write_text(f"{json.dumps(head)}\n{SENT}")
+    assert main(directory) == int(numbered)
+    assert ("1 messages stored again" in capsys.readouterr().out) is not numbered
+
+
 def test_a_right_history_agrees(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(write(tmp_path, history())) == 0
     assert "agrees" in capsys.readouterr().out
