@@ -29,11 +29,15 @@ help: ## Show this list
 
 install: $(INSTALLED) ## Create .venv with the locked versions and Legato itself
 
+define CHECK_PYTHON
+if [ -z "$(PYTHON)" ]; then \
+	echo "Legato needs Python 3.11 or newer: install it, or name one: make PYTHON=/path/to/python3.11 ..." >&2; \
+	exit 1; \
+fi
+endef
+
 $(INSTALLED): requirements.lock pyproject.toml $(COMPILED)
-	@if [ -z "$(PYTHON)" ]; then \
-		echo "Legato needs Python 3.11 or newer: install it, or name one: make PYTHON=/path/to/python3.11 ..." >&2; \
-		exit 1; \
-	fi
+	@$(CHECK_PYTHON)
 	@$(PYTHON) tools/check_machine.py
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --require-hashes --requirement requirements.lock
@@ -110,8 +114,10 @@ site: $(INSTALLED) ## The documentation as a site in build/site, to read in a br
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 	@echo "The site is in build/site: open build/site/index.html, or run python3 -m http.server --directory build/site"
 
-wheels: $(INSTALLED) ## Wheels of Legato and of its engine in dist/, tried in new environments; PROJECT_URL=https://... for links
-	@$(BIN)/python -m tools.make_wheels $(ARGS)
+wheels: ## Wheels of Legato and of its engine in dist/, tried in new environments; PROJECT_URL=https://... for links
+	@$(CHECK_PYTHON)
+	@$(PYTHON) tools/check_machine.py --for wheels
+	@$(PYTHON) -m tools.make_wheels $(ARGS)
 
 faces: $(INSTALLED) ## Write the client's public classes from their steps
 	@$(BIN)/python -m tools.make_faces

@@ -29,11 +29,13 @@ PICTURE = re.compile(r"\.(png|svg|jpg)$")
 SMOKE = """
 import subprocess, sys
 from pathlib import Path
+from proton import SSL
 from legato.amqp.engine import batch
 from legato.client import ConnectionFactory, TextMessage
 from legato.testing import broker_pair
 
 assert batch.available, "the compiled module is not in the wheel"
+assert SSL.present(), "the engine was built without OpenSSL"
 with broker_pair(Path(sys.argv[1])) as pair:
     with ConnectionFactory(pair.url).create_connection() as connection, connection.create_session() as session:
         connection.start()
@@ -75,6 +77,7 @@ def main() -> None:
     for sdist in raw.glob("legato-*.tar.gz"):
         shutil.copy(sdist, given.out)
     run(tools / "twine", "check", "--strict", *sorted(given.out.iterdir()))
+    note("all wheels are made; installing each of them on the Pythons that are here (may be interrupted)")
     tried = [version for version in PYTHONS if try_out(version, given.out, work)]
     for made in sorted(given.out.iterdir()):
         note(f"{made.name}  {made.stat().st_size / 1e6:.1f} MB")
@@ -95,7 +98,9 @@ def engine_requirement() -> str:
 
 def copy_of_sources(to: Path, url: str) -> Path:
     """The sources as git knows them, their links absolute if there is a URL: nothing else gets into a wheel."""
-    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True)
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True)
+    if listed.returncode:
+        raise SystemExit(f"Wheels are built from a clone of the repository (git says: {listed.stderr.strip()})")
     for name in filter(None, listed.stdout.split("\0")):
         if name.startswith(("src/", "tools/build_batch.py")) or "/" not in name:
             (to / name).parent.mkdir(parents=True, exist_ok=True)
