@@ -33,6 +33,9 @@ UNDONE = "legato_undone"
 TRACE_ID = "legato_trace_id"
 STACK_TRACE = "legato_stack_trace"
 
+FRAME = re.compile(r' +File ".*", line \d+')
+"""A line of a Python traceback that names a place."""
+
 LOOKED_AT_MAX = 10_000
 """Dead letters of a queue that are looked at, at most."""
 MOVED_AT_ONCE_MAX = 50
@@ -62,8 +65,16 @@ class Letter:
 
     @property
     def reason(self) -> str:
-        """The exception, or if nobody told of one what the broker says."""
-        return str(self.properties.get(EXCEPTION) or self.properties.get(CAUSE) or "unknown")
+        """The exception without its traceback, or if nobody told of one what the broker says."""
+        told = str(self.properties.get(EXCEPTION) or "")
+        return (exception_of(told) if told else str(self.properties.get(CAUSE) or "")) or "unknown"
+
+    @property
+    def stack_trace(self) -> str:
+        """The traceback: a stage of a flow sends it, and a listener as its exception; empty if there is none."""
+        told = str(self.properties.get(EXCEPTION) or "")
+        whole = self.properties.get(STACK_TRACE) or (told if exception_of(told) != told else "")
+        return str(whole).rstrip()
 
     @property
     def cause(self) -> str:
@@ -113,6 +124,21 @@ class Letter:
 def _number(value: object) -> int:
     """A property that the broker sets to a number; a client may have set it to anything."""
     return value if isinstance(value, int) else 0
+
+
+def exception_of(told: str) -> str:
+    """The exception that a traceback ends with, as `ValueError: no`; any other text as it is.
+
+    A long traceback may have lost its beginning.
+    """
+    rest = told.splitlines()
+    frames = [number for number, line in enumerate(rest) if FRAME.match(line)]
+    if not frames:
+        return told
+    after = frames[-1] + 1
+    while after < len(rest) and (not rest[after] or rest[after].startswith(" ")):
+        after += 1
+    return "\n".join(rest[after:]).rstrip() or told
 
 
 def general(reason: str) -> str:

@@ -14,7 +14,6 @@ from legato.administration.dead_letters import (
     MUTED_AT_MS,
     MUTED_BY,
     MUTED_REASON,
-    STACK_TRACE,
     Letter,
     body_of,
     general,
@@ -148,9 +147,9 @@ def print_letter(letter: Letter, *, as_json: bool) -> None:
         console.print("deliveries", style="dim")
         for attempt in letter.history:
             console.print(f"  {_attempt(attempt)}")
-    if trace := letter.properties.get(STACK_TRACE):
+    if letter.stack_trace:
         console.print("stack trace", style="dim")
-        console.print(lines(str(trace).rstrip()))
+        console.print(lines(letter.stack_trace))
     console.print("body", style="dim")
     console.print(lines(_body(letter)))
 
@@ -180,6 +179,7 @@ def as_dict(letter: Letter) -> dict[str, Any]:
         "id": letter.id,
         "cause": letter.cause,
         "reason": letter.reason,
+        "stack_trace": letter.stack_trace,
         "origin": letter.origin,
         "times": letter.times,
         "attempts": letter.properties.get("legato_attempts") or letter.attempts,

@@ -14,7 +14,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from legato.cli.main import app
-from legato.client import ConnectionFactory, Queue, TextMessage, Topic
+from legato.client import ConnectionFactory, Message, Queue, TextMessage, Topic
 from legato.flows import Context, Flows, Policy
 from tests.integration.client.calling import until
 from tests.integration.flows.test_service import WAIT_S
@@ -63,6 +63,35 @@ def waiting(url: str, name: str) -> list[Any]:
     with ConnectionFactory(url).create_connection() as connection, connection.create_session() as session:
         connection.start()
         return list(session.create_browser(Queue(name)))
+
+
+def test_dead_letters_of_listeners_are_grouped_by_their_exception(calm_pair: BrokerPair, dlq: Dlq) -> None:
+    """A listener's failure comes with its traceback, whose first line is the same for all of them."""
+
+    def refuse(message: Message) -> None:
+        raise {"a": ValueError("no price"), "b": KeyError("customer")}[message.get_body(str)]
+
+    with ConnectionFactory(calm_pair.url).create_connection() as connection:
+        connection.start()
+        with connection.create_session() as session, connection.create_session() as sending:
+            session.create_consumer(Queue("tea.heard")).message_listener = refuse
+            sending.create_producer(Queue("tea.heard")).send("a")
+            sending.create_producer(Queue("tea.heard")).send("b")
+            until(lambda: [one["depth"] for one in listed(dlq) if one["queue"] == "DLQ.tea.heard"] == [2])
+    [heard] = [one for one in listed(dlq) if one["queue"] == "DLQ.tea.heard"]
+    assert {cause["reason"] for cause in heard["causes"]} == {"ValueError: no price", "KeyError: 'customer'"}
+    line = next(line for line in dlq("list", "tea.heard").output.splitlines() if "KeyError: 'customer'" in line)
+    shown = dlq("show", "tea.heard", line.split()[0]).output
+    assert shown.startswith("KeyError: 'customer'")
+    assert "stack trace\nTraceback (most recent call last):" in shown
+    dlq("mute", "tea.heard", "--cause", "ValueError", "--reason", "test")
+    dlq("mute", "tea.heard", "--cause", "KeyError", "--reason", "test")
+
+
+def listed(dlq: Dlq) -> list[dict[str, Any]]:
+    """What `legato dlq list` says of all queues."""
+    found: list[dict[str, Any]] = json.loads(dlq("list", "--json").output)
+    return found
 
 
 def test_dead_letters_are_listed_by_cause_and_shown_whole(dlq: Dlq, calm_pair: BrokerPair, prefix: str) -> None:

@@ -184,7 +184,7 @@ def describe(letter: Letter) -> dict[str, Any]:
             }
             for each in letter.history
         ],
-        "stack_trace": str(letter.properties.get(STACK_TRACE) or "").rstrip(),
+        "stack_trace": letter.stack_trace,
         "message": shown_message(letter.message, leave_out=TOLD_APART),
     }
 
