@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import threading
@@ -40,6 +41,8 @@ DELIVERIES_MAX_DEFAULT = 6
 ENVIRONMENT_RETRY_DEFAULT_S = 86_400.0
 """A database that is down for a night makes no dead letters."""
 STOP_TIMEOUT_S = 30.0
+
+logger = logging.getLogger("legato.flows")
 
 
 class Flows(ServiceInitiator):
@@ -111,9 +114,9 @@ class Flows(ServiceInitiator):
             JMSError: no broker can be reached.
         """
         self._begin_tracing()
+        levels = self._check_stages()
+        host = self.connection().host
         stages = self.registry.stages()
-        levels = {stage.id: self.level_of(stage) for stage in stages}
-        self.connection()
         for stage in stages:
             policy = self.policy_of(stage)
             for number in range(policy.concurrency or 1):
@@ -126,6 +129,18 @@ class Flows(ServiceInitiator):
         self._cancelled.follow(self.connection())
         for worker in self._workers:
             worker.start()
+        if stages:
+            names = ", ".join(sorted({stage.endpoint.id for stage in stages}))
+            logger.info("%s works on %s; its broker is %s.", self.whereabouts.service, names, host)
+
+    def _check_stages(self) -> dict[str, Level]:
+        """How each stage commits, by its id.
+
+        Raises:
+            ValueError: an endpoint has no last stage.
+            ConfigError: a stage wants a database and the service has none.
+        """
+        return {stage.id: self.level_of(stage) for stage in self.registry.stages()}
 
     def stop(self, timeout_s: float = STOP_TIMEOUT_S) -> bool:
         """Finish what is being worked on, take nothing new, and disconnect.
@@ -146,10 +161,31 @@ class Flows(ServiceInitiator):
         return all(ended)
 
     def run(self) -> None:
-        """Work until SIGTERM or SIGINT asks to stop."""
+        """Work until SIGTERM or SIGINT asks to stop; stages that have begun are finished.
+
+        Raises:
+            ValueError, ConfigError, JMSError: as `start` does.
+        """
         asked = threading.Event()
+        connecting = False
+
+        def ask(*_: object) -> None:
+            asked.set()
+            if connecting:
+                raise KeyboardInterrupt
+
         for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda *_: asked.set())
+            signal.signal(number, ask)
+        self._check_stages()
+        # It may be a minute until a broker is there; nothing has begun that would have to be finished.
+        with suppress(KeyboardInterrupt):
+            connecting = True
+            self.connection()
+            connecting = False
+        connecting = False
+        if asked.is_set():
+            self.stop()
+            return
         with self:
             asked.wait()
 

@@ -359,12 +359,15 @@ def test_a_database_that_cannot_commit_begins_no_flow(
         ("sqlite://", "in memory"),
         ("no-such-database://x", "no URL of a database"),
         ("mysql+pymysql://x", "pip install"),
+        ("postgres://ann:s3cret@x/shop", "Write postgresql:// in place of postgres://"),
+        ("mysql+pymysql://ann:s3cret@x/shop", "needs the module pymysql"),
     ],
 )
 def test_a_database_that_cannot_be_used_is_refused_with_what_to_do(database: str, says: str) -> None:
     """CONTRACT D3."""
-    with pytest.raises(ConfigError, match=says):
+    with pytest.raises(ConfigError, match=says) as refused:
         Flows("amqp://127.0.0.1:1", database=database)
+    assert "s3cret" not in str(refused.value)
 
 
 class Wrong(SystemClock):

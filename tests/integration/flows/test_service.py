@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import queue
+import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -123,3 +126,29 @@ def dead_letter(url: str, queue_name: str) -> Any:
         letter = session.create_consumer(Queue(f"DLQ.{queue_name}")).receive(timeout_s=WAIT_S)
         assert isinstance(letter, TextMessage)
         return letter
+
+
+def test_a_service_that_waits_for_its_first_broker_can_be_stopped() -> None:
+    """It waits for a minute: who had mistyped the port could not end it with Ctrl-C."""
+    program = """
+from legato.flows import Context, Flows
+
+flows = Flows("amqp://localhost:1", name="shop")
+
+
+@flows.single("Shop.sell")
+def sell(context: Context[None], item: str) -> str:
+    return item
+
+
+flows.run()
+"""
+    ends = (signal.SIGINT, signal.SIGTERM)
+    services = [subprocess.Popen([sys.executable, "-c", program], stderr=subprocess.PIPE, text=True) for _ in ends]
+    for service, end in zip(services, ends, strict=True):
+        with service:
+            assert service.stderr is not None
+            assert "Waiting for a broker" in service.stderr.readline()
+            service.send_signal(end)
+            _, printed = service.communicate(timeout=WAIT_S)
+            assert (service.returncode, printed) == (0, "")

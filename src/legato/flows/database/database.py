@@ -193,8 +193,10 @@ def make_engine(database: str) -> Engine:
     Raises:
         ConfigError: the URL is of no known kind, its driver is missing, or the database is only in memory.
     """
+    shown = database
     try:
         url = make_url(database)
+        shown = url.render_as_string(hide_password=True)
         if url.drivername == POSTGRESQL:
             url = url.set(drivername="postgresql+psycopg")
         if url.get_backend_name() == SQLITE:
@@ -208,10 +210,11 @@ def make_engine(database: str) -> Engine:
         return create_engine(url, pool_size=POOL_SIZE, max_overflow=POOL_OVERFLOW_MAX)
     except ModuleNotFoundError as error:
         raise ConfigError(
-            f"{database} needs the module {error.name}: pip install 'legato[flows]', or 'legato[postgresql]'."
+            f"{shown} needs the module {error.name}: pip install 'legato[flows]', or 'legato[postgresql]'."
         ) from error
     except ArgumentError as error:
-        raise ConfigError(f"{database} is no URL of a database: {error}") from error
+        hint = " Write postgresql:// in place of postgres://." if shown.startswith("postgres://") else ""
+        raise ConfigError(f"{shown} is no URL of a database: {error}.{hint}") from error
 
 
 def _let_readers_be(engine: Engine) -> None:
