@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, cast
@@ -15,7 +16,8 @@ from faststream.exceptions import IncorrectState
 from legato.client.aio import Connection
 from legato.faststream.producer import LegatoProducer
 
-_MESSAGE_ID_WIDTH = 10
+_MESSAGE_ID_WIDTH = 14
+"""Of the last characters of an id, which tell apart what one program sends: its first ones are that program's."""
 
 
 @dataclass(kw_only=True)
@@ -48,6 +50,11 @@ class LegatoBrokerConfig(BrokerConfig):
             await cast(LegatoProducer, self.producer).disconnect()
 
 
+def _shorten_id(record: logging.LogRecord) -> bool:
+    record.message_id = record.message_id[-_MESSAGE_ID_WIDTH:]  # type: ignore[attr-defined]
+    return True
+
+
 class LogColumns(DefaultLoggerStorage):
     """FastStream's log with a column for the address."""
 
@@ -71,7 +78,7 @@ class LogColumns(DefaultLoggerStorage):
             logger = get_broker_logger(
                 name="legato",
                 default_context={"address": ""},
-                message_id_ln=_MESSAGE_ID_WIDTH,
+                message_id_ln=sys.maxsize,
                 fmt=(
                     f"%(asctime)s %(levelname)-8s - %(address)-{self._address_width}s | "
                     f"%(message_id)-{_MESSAGE_ID_WIDTH}s - %(message)s"
@@ -79,6 +86,7 @@ class LogColumns(DefaultLoggerStorage):
                 context=context,
                 log_level=self.logger_log_level,
             )
+            logger.addFilter(_shorten_id)
             self._logger_ref.add(logger)
         return logger
 

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import warnings
 from dataclasses import dataclass
 from typing import Any
 
 import pydantic
 import pytest
+from faststream import ContextRepo
 from faststream.exceptions import SubscriberNotFound
 from faststream.specification.asyncapi import AsyncAPI
 
 from legato.faststream import LegatoBroker, LegatoMessage, LegatoRouter, TestLegatoBroker
+from legato.faststream.config import LogColumns
 
 
 @dataclass
@@ -124,3 +127,15 @@ def test_fastapi_starts_the_broker_and_shares_its_dependencies() -> None:
             running.wait_until_empty("orders")
             assert client.get("/asyncapi").status_code == 200
         assert done == [("tea", 250)]
+
+
+def test_the_log_tells_the_messages_of_one_program_apart() -> None:
+    """FastStream shows the first characters of an id, which are the same for all that one connection sends."""
+    logger = LogColumns().get_logger(context=ContextRepo())
+    shown = set()
+    for number in (1, 2):
+        extra = {"message_id": f"ID:afd62776-f495-4eab-919e-0d78badbd0be:s1:p1:{number}"}
+        record = logger.makeRecord(logger.name, logging.INFO, __file__, 1, "Received", (), None, extra=extra)
+        assert logger.filter(record)
+        shown.add(logger.handlers[0].format(record).split(" | ")[1])
+    assert shown == {"d0be:s1:p1:1  - Received", "d0be:s1:p1:2  - Received"}
