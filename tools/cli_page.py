@@ -21,7 +21,7 @@ with 2, because nothing was done. `LEGATO_URL` stands for `--url`.
 This page is made by `make cli-reference`.
 
 """
-_MARKUP = re.compile(r"`[^`\n]*`|^```.*?^```$|[<>]", re.DOTALL | re.MULTILINE)
+_MARKUP = re.compile(r"^```.*?^```$|`[^`\n]*`|[<>]", re.DOTALL | re.MULTILINE)
 _EXAMPLES = re.compile(r"^(Examples?): (legato .*?)\n\n", re.DOTALL | re.MULTILINE)
 _ESCAPED = {"<": "&lt;", ">": "&gt;"}
 
