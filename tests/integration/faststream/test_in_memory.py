@@ -138,4 +138,4 @@ def test_the_log_tells_the_messages_of_one_program_apart() -> None:
         record = logger.makeRecord(logger.name, logging.INFO, __file__, 1, "Received", (), None, extra=extra)
         assert logger.filter(record)
         shown.add(logger.handlers[0].format(record).split(" | ")[1])
-    assert shown == {"d0be:s1:p1:1  - Received", "d0be:s1:p1:2  - Received"}
+    assert shown == {"dbd0be:s1:p1:1 - Received", "dbd0be:s1:p1:2 - Received"}
