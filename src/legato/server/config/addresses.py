@@ -9,6 +9,7 @@ import msgspec
 
 from legato.core.settings import DEFAULT_SETTINGS, AddressSettings
 from legato.errors import ConfigError
+from legato.server.config.strictness import problem_of
 
 SETTINGS_CACHED_MAX = 10_000
 """Addresses whose settings are remembered; names of temporary destinations come and go without end."""
@@ -121,11 +122,14 @@ def _fields(match: str, table: dict[str, Any]) -> dict[str, Any]:
         )
     own = {key: value for key, value in table.items() if key not in _NO_TABLE_KEYS}
     given = POLICIES[policy] | own if policy else own
-    try:
-        settings = msgspec.convert(given, AddressSettings, strict=False)
-    except msgspec.ValidationError as error:
-        raise ConfigError(f"Configuration: address {match!r}: {error}.") from None
-    return {key: getattr(settings, key) for key in given}
+    settings: dict[str, Any] = {}
+    for key, value in given.items():
+        try:
+            settings[key] = getattr(msgspec.convert({key: value}, AddressSettings, strict=False), key)
+        except msgspec.ValidationError as error:
+            problem = problem_of(error, key, value, AddressSettings)
+            raise ConfigError(f"Configuration: address {match!r}: {problem}") from None
+    return settings
 
 
 def _specificity(pattern: Sequence[str]) -> list[int]:

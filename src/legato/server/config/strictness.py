@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 import msgspec
 
@@ -68,6 +68,25 @@ def _unknown(name: str, known: list[str], origins: Origins, place: str, here: st
 
 def _these(known: list[str]) -> str:
     return f" It has {', '.join(known)}."
+
+
+def problem_of(error: msgspec.ValidationError, name: str, value: object, kind: type[msgspec.Struct]) -> str:
+    """What is wrong with one field of a table, by itself.
+
+    Args:
+        name, value: of the field.
+        kind: what the table is to become.
+    """
+    known = [field.encode_name for field in msgspec.structs.fields(kind)]
+    if name not in known:
+        [meant] = get_close_matches(name, known, n=1) or [""]
+        return f"there is no setting {name!r}." + (f" Did you mean {meant}?" if meant else _these(known))
+    choices = get_args(get_type_hints(kind)[name])
+    if choices and all(isinstance(choice, str) for choice in choices):
+        return f"{name} is {value!r}; there is {', '.join(map(repr, choices))}."
+    found = _PLACE.fullmatch(str(error))
+    problem = (found["problem"] if found else str(error)).replace("`", "")
+    return f"{name}: {problem[0].lower()}{problem[1:]}."
 
 
 def sentence_of(error: msgspec.ValidationError, origins: Origins) -> str:
