@@ -1,7 +1,9 @@
 """`legato send`: puts messages on a queue."""
 
 import sys
+import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
@@ -9,6 +11,9 @@ import typer
 
 from legato.cli.options import URL_DEFAULT, QueueArgument, UrlOption
 from legato.cli.output import say
+
+BLOCKED_TOLD_AFTER_S = 3.0
+"""A broker that takes no message for so long is told of: it holds back who sends to a full address."""
 
 
 def send(
@@ -45,16 +50,64 @@ def send(
     with (
         ConnectionFactory(url, **short_wait(url)).create_connection() as connection,
         connection.create_session() as session,
+        Patience(queue) as patience,
     ):
         producer = session.create_producer(session.create_queue(queue))
         for body in bodies(text, file, count):
             message = BytesMessage(body) if isinstance(body, bytes) else TextMessage(body)
             for name, value in properties.items():
                 message.set_property(name, value)
-            producer.send(message, completion_listener=None)
+            with patience.waiting():
+                producer.send(message, completion_listener=None)
             sent += 1
-        producer.flush()
+        with patience.waiting():
+            producer.flush()
     say(f"sent {sent} to {queue}")
+
+
+class Patience:
+    """Says once, on standard error, that the broker takes no messages.
+
+    Args:
+        queue: that is sent to.
+        told_after_s: seconds for which one call lasts.
+    """
+
+    def __init__(self, queue: str, told_after_s: float = BLOCKED_TOLD_AFTER_S) -> None:
+        self._queue = queue
+        self._told_after_s = told_after_s
+        self._calls = 0
+        self._inside = False
+        self._done = threading.Event()
+
+    def __enter__(self) -> "Patience":
+        threading.Thread(target=self._watch, daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._done.set()
+
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        """While the broker is to take something."""
+        self._calls += 1
+        self._inside = True
+        try:
+            yield
+        finally:
+            self._inside = False
+
+    def _watch(self) -> None:
+        seen = -1
+        while not self._done.wait(self._told_after_s):
+            if self._inside and self._calls == seen:
+                say(
+                    f"the broker takes no messages for {self._queue} now; waiting. It may be full, or the broker away: "
+                    f"see legato queue show {self._queue}, or end this with Ctrl-C.",
+                    err=True,
+                )
+                return
+            seen = self._calls if self._inside else -1
 
 
 def bodies(text: str | None, file: Path | None, count: int) -> Iterator[str | bytes]:
