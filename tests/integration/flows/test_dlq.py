@@ -69,7 +69,7 @@ def test_dead_letters_of_listeners_are_grouped_by_their_exception(calm_pair: Bro
     """A listener's failure comes with its traceback, whose first line is the same for all of them."""
 
     def refuse(message: Message) -> None:
-        raise {"a": ValueError("no price"), "b": KeyError("customer")}[message.get_body(str)]
+        raise {"a": ValueError("no price"), "b": KeyError("customer")}[str(message.get_body(str))]
 
     with ConnectionFactory(calm_pair.url).create_connection() as connection:
         connection.start()
