@@ -7,16 +7,28 @@ from typing import Annotated
 
 import typer
 
-from legato.cli.options import JsonOption
+from legato.cli.options import LEDGER_DEFAULT, JsonOption
 from legato.cli.output import say, say_json
 
-TIME_FORMATS = ["%Y-%m-%d", "%Y-%m-%dT%H:%M", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%d %H:%M:%S", "%Y-%m-%dT%H:%M:%S.%f"]
+
+def time_of(text: str) -> datetime:
+    """A time in ISO 8601; UTC if it names no zone.
+
+    Raises:
+        typer.BadParameter: it is none.
+    """
+    try:
+        time = datetime.fromisoformat(text.strip().removesuffix("UTC").rstrip())
+    except ValueError:
+        example = "2026-11-23T21:00, 2026-11-23 21:00:30Z or 2026-11-23T22:00:00+01:00"
+        raise typer.BadParameter(f"{text!r} is not a time such as 2026-11-23, {example}") from None
+    return time if time.tzinfo is not None else time.replace(tzinfo=UTC)
 
 
 def audit(
     ledger: Annotated[
-        Path, typer.Argument(metavar="LEDGER", help="Directory of the ledger segments.", show_default=False)
-    ],
+        Path, typer.Argument(metavar="LEDGER", help="Directory of the ledger segments.")
+    ] = LEDGER_DEFAULT,
     report: Annotated[
         Path | None, typer.Option("--report", help="Write the page with pictures here.", metavar="FILE.html")
     ] = None,
@@ -31,12 +43,15 @@ def audit(
     begin: Annotated[
         datetime | None,
         typer.Option(
-            "--from", help="Only messages stored at this time (UTC) or later.", metavar="TIME", formats=TIME_FORMATS
+            "--from",
+            help="Only messages stored at this time or later; UTC, if it names no other zone.",
+            metavar="TIME",
+            parser=time_of,
         ),
     ] = None,
     end: Annotated[
         datetime | None,
-        typer.Option("--to", help="Only messages stored before this time (UTC).", metavar="TIME", formats=TIME_FORMATS),
+        typer.Option("--to", help="Only messages stored before this time.", metavar="TIME", parser=time_of),
     ] = None,
     destination: Annotated[
         str | None,
@@ -83,4 +98,4 @@ def audit(
 
 
 def _us(time: datetime | None) -> int | None:
-    return None if time is None else round(time.replace(tzinfo=UTC).timestamp() * 1_000_000)
+    return None if time is None else round(time.timestamp() * 1_000_000)

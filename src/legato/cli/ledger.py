@@ -14,7 +14,7 @@ from typing import Annotated, Literal
 import typer
 
 from legato.cli.confirmation import DryRunOption, YesOption, confirm
-from legato.cli.options import JsonOption
+from legato.cli.options import LEDGER_DEFAULT, JsonOption
 from legato.cli.output import say, say_json, say_lines
 from legato.quoting import sentence
 
@@ -26,9 +26,6 @@ app = typer.Typer(
 )
 
 OutputFormat = Literal["table", "json", "csv", "parquet"]
-
-LEDGER_DEFAULT = Path("store", "ledger")
-"""Where a broker with `--store ./store` writes its ledger."""
 
 LedgerArgument = Annotated[
     str, typer.Argument(metavar="LEDGER", help="Directory of the ledger segments.", show_default=False)
@@ -244,8 +241,8 @@ def seconds_of(text: str) -> float:
     Raises:
         typer.BadParameter: it is none.
     """
-    units = {"m": 60, "h": 3600, "d": 86_400, "w": 604_800}
-    found = re.fullmatch(r"(\d{1,9}(?:\.\d+)?)\s*([mhdw])", text.strip().lower())
+    units = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
+    found = re.fullmatch(r"(\d{1,9}(?:\.\d+)?)\s*([smhdw])", text.strip().lower())
     if found is None:
         raise typer.BadParameter(f"{text!r} is no length of time, such as 30d, 12h or 90m", param_hint="--keep")
     return float(found[1]) * units[found[2]]
@@ -272,8 +269,8 @@ def story(
         typer.Argument(metavar="MESSAGE", help="A message id, or QUEUE/SEQ as an audit prints it.", show_default=False),
     ],
     ledger: Annotated[
-        Path, typer.Argument(metavar="LEDGER", help="Directory of the ledger segments.", show_default=False)
-    ],
+        Path, typer.Argument(metavar="LEDGER", help="Directory of the ledger segments.")
+    ] = LEDGER_DEFAULT,
     as_json: JsonOption = False,
 ) -> None:
     """Tell the story of one message: where it was stored, who received it, why it came back, where it went.

@@ -6,6 +6,8 @@ from typing import Annotated
 import typer
 
 URL_DEFAULT = "amqp://localhost:5672"
+LEDGER_DEFAULT = Path("store", "ledger")
+"""Where a broker with `--store ./store` writes its ledger."""
 
 UrlOption = Annotated[
     str,

@@ -47,7 +47,7 @@ def write_answer(
     Raises:
         ConfigError: Parquet has no file, or the file cannot be written.
     """
-    form = wanted or (_FORMATS.get(output.suffix.lower(), "table") if output is not None else "table")
+    form = wanted or (_format_of(output) if output is not None else "table")
     if form == "parquet":
         if output is None:
             raise ConfigError("Parquet needs a file: add --output FILE.parquet.")
@@ -62,6 +62,20 @@ def write_answer(
                 _write_lines(form, schema, batches, file)
     if output is not None:
         say(f"wrote {output}", err=True)
+
+
+def _format_of(output: Path) -> str:
+    """What the name of a file says.
+
+    Raises:
+        ConfigError: it says nothing that can be written.
+    """
+    form = _FORMATS.get(output.suffix.lower())
+    if form is None:
+        raise ConfigError(
+            f"{output.name} does not say its format: name it .parquet, .csv, .json or .txt, or add --format."
+        )
+    return form
 
 
 def say_tables(tables: Iterable[TableDescription], *, as_json: bool) -> None:

@@ -187,6 +187,9 @@ QUEUE_COLUMNS = {
 }
 """What is shown of a queue or subscription, and under which heading."""
 
+_UNDIVIDED_FROM_COLUMNS = 90
+"""From this width of the terminal on, headings are on one line."""
+
 
 def print_nodes(columns: Mapping[str, str], rows: list[dict[str, Any]]) -> None:
     """Queues, topics or subscriptions as a table.
@@ -194,8 +197,11 @@ def print_nodes(columns: Mapping[str, str], rows: list[dict[str, Any]]) -> None:
     Args:
         columns: the headings of what is shown of each.
     """
+    console = Terminal()
     table = Table(box=None, padding=(0, 1, 0, 0), header_style="dim")
     for column, heading in columns.items():
+        if console.width >= _UNDIVIDED_FROM_COLUMNS:
+            heading = heading.replace("-\n", "").replace("\n", " ")
         textual = column in ("name", "address")
         table.add_column(
             heading, justify="left" if textual else "right", no_wrap=not textual, overflow="fold" if textual else "crop"
@@ -205,7 +211,7 @@ def print_nodes(columns: Mapping[str, str], rows: list[dict[str, Any]]) -> None:
         if row.get("paused"):
             cells[0] += " (paused)"
         add_row(table, *cells)
-    Terminal().print(table)
+    console.print(table)
 
 
 def _shown(column: str, value: Any) -> str:

@@ -1,10 +1,13 @@
 """`legato serve`: one broker process. A second one on the same store is the backup."""
 
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from legato.errors import ConfigError
 
 
 def serve(
@@ -19,7 +22,12 @@ def serve(
         Path | None, typer.Option("--config", help="TOML file with any of the settings.", metavar="FILE")
     ] = None,
     ledger: Annotated[
-        bool | None, typer.Option("--ledger/--no-ledger", help="Write ledger segments for Spark while serving.")
+        bool | None,
+        typer.Option(
+            "--ledger/--no-ledger",
+            help="Write ledger segments for audits while serving; by default if pyarrow is installed.",
+            show_default=False,
+        ),
     ] = None,
     container_id: Annotated[
         str | None, typer.Option("--container-id", help="The broker's AMQP name.", metavar="NAME")
@@ -54,6 +62,8 @@ def serve(
     from legato.server.config import configuration
     from legato.server.process.run import run
 
+    if ledger and find_spec("pyarrow") is None:
+        raise ConfigError("--ledger needs pyarrow, which is not installed: pip install 'legato[ledger]'.")
     read_config = partial(
         configuration.load,
         config,

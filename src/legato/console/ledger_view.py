@@ -81,7 +81,7 @@ class Ledger:
     def obstacle(self) -> str:
         """Why it cannot be read; empty if it can."""
         if importlib.util.find_spec("pyarrow") is None:
-            return "The ledger is read with pyarrow, which is not installed: pip install 'legato[spark]'."
+            return "The ledger is read with pyarrow, which is not installed: pip install 'legato[ledger]'."
         try:
             there = any(True for _ in spans(self.directory))
         except OSError as error:

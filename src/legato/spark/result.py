@@ -242,12 +242,19 @@ class AuditResult(msgspec.Struct, frozen=True):
         return not any(check.name in OF_THE_WHOLE for check in self.failed)
 
     @property
+    def is_empty(self) -> bool:
+        """True if nothing was stored or published where the audit looked: then it passes, and shows nothing."""
+        return not self.total("stored") and not any(topic.published for topic in self.topics)
+
+    @property
     def verdict(self) -> str:
         """All of it in a sentence."""
         if not self.complete:
             return "The ledger is incomplete: what was lost or done twice cannot be told."
         if not self.passes:
             return f"{len(self.failed)} of {len(self.checks)} checks do not hold."
+        if self.is_empty:
+            return "No message was stored in the audited time and queues: there is nothing to account for."
         return "Every message is accounted for."
 
     def proven(self, column: str) -> int | None:

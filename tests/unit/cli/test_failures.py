@@ -24,6 +24,9 @@ def test_a_missing_package_names_the_extra_that_brings_it() -> None:
     explanation = explain(ModuleNotFoundError("No module named 'pyspark'", name="pyspark.sql"))
     assert explanation is not None
     assert "pip install 'legato[spark]'" in explanation[0]
+    explanation = explain(ModuleNotFoundError("No module named 'pyarrow'", name="pyarrow"))
+    assert explanation is not None
+    assert "pip install 'legato[ledger]'" in explanation[0], "not half a gigabyte of Spark, to write Arrow"
 
 
 def test_a_file_that_is_not_there_is_named() -> None:

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from legato.cli.rendering import _age, _size, print_status
+from legato.cli.rendering import QUEUE_COLUMNS, _age, _size, print_nodes, print_status
 
 
 @pytest.mark.parametrize(
@@ -27,6 +27,15 @@ def test_sizes_are_short(count: int, shown: str) -> None:
 )
 def test_ages_are_short(seconds: float, shown: str) -> None:
     assert _age(seconds) == shown
+
+
+def test_headings_are_divided_only_where_a_terminal_is_narrow(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for columns, heading in (("80", "recei-"), ("100", "in flight receivers")):
+        monkeypatch.setenv("COLUMNS", columns)
+        print_nodes({"name": "name"} | QUEUE_COLUMNS, [queue("orders")])
+        assert heading in capsys.readouterr().out
 
 
 def queue(name: str) -> dict[str, Any]:

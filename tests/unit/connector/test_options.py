@@ -245,3 +245,18 @@ def test_options_of_the_source_are_not_those_of_the_sink() -> None:
 def test_options_that_are_sparks_own_are_let_pass() -> None:
     options = sink_options({"url": URL, "queue": "a", "checkpointLocation": "/c", "queryName": "flow"})
     assert options.queue == "a"
+
+
+def test_a_mistake_in_an_option_comes_without_a_page_of_stack_trace() -> None:
+    """Spark prints the whole trace above the one sentence that helps."""
+    schema = StructType().add("body", "string")
+    for given, call in (
+        ({"url": URL, "subscribe": "orders"}, lambda source: source.schema()),
+        ({"url": URL, "queu": "orders"}, lambda source: source.reader(schema)),
+        ({"url": URL, "queue": "orders"}, lambda source: source.writer(schema, True)),
+        ({"url": URL, "queue": "orders", "key": "x"}, lambda source: source.streamWriter(schema, False)),
+    ):
+        with pytest.raises(ConfigError) as told:
+            call(LegatoDataSource(given))
+        assert len(told.traceback) <= 3, "the test, its lambda, and the source"
+        assert told.value.__context__ is None

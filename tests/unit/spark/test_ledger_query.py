@@ -183,6 +183,16 @@ def test_the_answer_is_written_as_the_file_is_called(tmp_path: Path) -> None:
     assert sorted(file.name for file in tmp_path.iterdir()) == ["a.csv", "a.json", "a.parquet", "ledger"]
 
 
+def test_a_file_whose_name_says_no_format_is_refused(tmp_path: Path) -> None:
+    """`-o messages.xlsx` was a table of text under that name."""
+    ledger = ledger_of(history(), tmp_path / "ledger")
+    answer = run("from messages", ledger, "--output", tmp_path / "messages.xlsx")
+    assert isinstance(answer.exception, ConfigError)
+    assert "name it .parquet, .csv, .json or .txt, or add --format" in str(answer.exception)
+    assert run("from messages", ledger, "-o", tmp_path / "answer", "--format", "csv").exit_code == 0
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["answer", "ledger"]
+
+
 def test_a_failed_query_leaves_the_file_as_it_was(tmp_path: Path) -> None:
     ledger = ledger_of(history(), tmp_path / "ledger")
     (tmp_path / "a.csv").write_text("before")

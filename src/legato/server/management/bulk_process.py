@@ -57,7 +57,7 @@ class BulkProcess:
             Refused: what it needs is not installed.
         """
         if importlib.util.find_spec("pyarrow") is None:
-            raise Refused("amqp:not-implemented", "The broker needs pyarrow for this: pip install 'legato[spark]'.")
+            raise Refused("amqp:not-implemented", "The broker needs pyarrow for this: pip install 'legato[ledger]'.")
         self._waiting.append(then)
         if self._starting is None:
             self._starting = self._loop.create_task(self._start())

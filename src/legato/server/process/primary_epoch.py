@@ -183,7 +183,10 @@ class PrimaryEpoch:
         if not config.ledger.enabled or not config.store.log_facts:
             return None
         if not LedgerProcess.available():
-            log.warning("! no ledger: pyarrow is not installed (pip install 'legato[spark]')")
+            log.warning(
+                "! no ledger is written, so there will be nothing to audit: pyarrow is not installed "
+                "(pip install 'legato[ledger]'; --no-ledger silences this)"
+            )
             return None
         directory = config.ledger_directory
         service.upkeep.exported_through = partial(exported_through, directory)

@@ -128,7 +128,10 @@ def segments_of(ledger: Path) -> list[Path]:
     return segments
 
 
-_WHERE_LEDGERS_ARE = "A broker writes its ledger to `ledger` in the directory of its store, unless told otherwise."
+_WHERE_LEDGERS_ARE = (
+    "A broker writes its ledger to `ledger` in the directory of its store, unless told otherwise, if pyarrow is "
+    "installed where it runs (pip install 'legato[ledger]')."
+)
 
 
 def _forbidden(path: Path) -> str:

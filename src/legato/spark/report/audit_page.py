@@ -73,7 +73,7 @@ def _header(result: AuditResult, totals: TotalsComparison | None, title: str, co
     good = result.passes and (totals is None or totals.equal) and not complaints
     start, end = (datetime.fromtimestamp(us / 1e6, UTC) for us in (result.first_us, result.last_us))
     crashes = sum(not takeover.clean for takeover in result.takeovers)
-    headline = "Every message is accounted for." if good else _complaint(result, totals, complaints)
+    headline = result.verdict if good else _complaint(result, totals, complaints)
     lost, twice = result.proven("lost"), result.proven("duplicated")
     fate = (
         "what was lost or done twice cannot be told before the ledger is whole."

@@ -31,10 +31,12 @@ def audit_table(result: AuditResult) -> Group:
         parts.append(_actions_table(result.actions))
     if result.since:
         parts.append(Text(result.since, style="yellow"))
-    if result.passes:
-        parts.append(Text(f"{len(result.checks)} checks hold: every message is accounted for", style="bold green"))
-    else:
+    if not result.passes:
         parts.append(Text(f"✗ {result.verdict}", style="bold red"))
+    elif result.is_empty:
+        parts.append(Text(result.verdict, style="bold yellow"))
+    else:
+        parts.append(Text(f"{len(result.checks)} checks hold: every message is accounted for", style="bold green"))
     return Group(*parts)
 
 

@@ -268,8 +268,12 @@ def _require_java() -> str:
     home = os.environ.get("JAVA_HOME")
     java = str(Path(home) / "bin" / "java") if home else shutil.which("java")
     advice = f"Spark needs Java {JAVA_VERSION_MIN} or newer (Debian, Ubuntu: apt-get install openjdk-17-jre-headless)"
-    if java is None or not Path(java).exists():
-        raise ConfigError(f"no java was found{f' at {java}' if java else ''}: {advice}")
+    if home and not Path(home, "bin", "java").exists():
+        raise ConfigError(
+            f"JAVA_HOME is {home}, which has no bin/java: correct it, or unset it for the java on PATH. {advice}."
+        )
+    if java is None:
+        raise ConfigError(f"no java was found on PATH, and JAVA_HOME is not set: {advice}")
     answer = subprocess.run([java, "-version"], capture_output=True, text=True, check=False)
     found = re.search(r'version "(?:1\.)?(\d+)', answer.stderr)
     if found is None or int(found[1]) < JAVA_VERSION_MIN:

@@ -5,10 +5,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from legato.spark.ledger.fact_filter import FactFilter
 from legato.spark.ledger.segments import live, segments_of
+from legato.spark.runtime.scratch import scratch_directory
 from legato.spark.runtime.thresholds import IN_PROCESS_BYTES_MAX
 from legato.spark.runtime.worker_processes import Run, here, workers
 from legato.spark.summaries.preaggregation import HELD, SegmentBatch, preaggregate
@@ -48,8 +48,7 @@ def prefetching(ledger_dir: Path, candidates: Mapping[str, FactFilter]) -> Itera
     """
     segments = segments_of(ledger_dir)
     is_small = ledger_bytes(ledger_dir) < IN_PROCESS_BYTES_MAX
-    with TemporaryDirectory(prefix="legato-audit-") as aside, ThreadPoolExecutor(2) as pool:
-        directory = Path(aside)
+    with scratch_directory() as directory, ThreadPoolExecutor(2) as pool:
         if is_small:
             yield _begin(pool, segments, directory, candidates, here)
             return

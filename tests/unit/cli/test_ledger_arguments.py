@@ -1,0 +1,56 @@
+"""What commands about ledgers take from a command line."""
+
+from __future__ import annotations
+
+import importlib.util
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+import typer
+
+from legato.cli import serve
+from legato.cli.audit import time_of
+from legato.cli.ledger import seconds_of
+from legato.errors import ConfigError
+from legato.spark.runtime.session import _require_java
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "2026-11-23T21:00:30",
+        "2026-11-23 21:00:30",
+        "2026-11-23T21:00:30Z",
+        "2026-11-23T21:00:30.000000Z",
+        "2026-11-23 21:00:30 UTC",
+        "2026-11-23T22:00:30+01:00",
+    ],
+)
+def test_an_audit_takes_times_as_queries_logs_and_audits_print_them(text: str) -> None:
+    """A time with its Z, copied from an answer of `legato ledger query`, was refused."""
+    assert time_of(text) == datetime(2026, 11, 23, 21, 0, 30, tzinfo=UTC)
+
+
+def test_what_is_no_time_is_refused_with_examples() -> None:
+    with pytest.raises(typer.BadParameter, match=r"'yesterday' is not a time such as 2026-11-23, .*Z"):
+        time_of("yesterday")
+
+
+def test_how_much_to_keep_may_be_in_seconds() -> None:
+    assert (seconds_of("90s"), seconds_of("2 d")) == (90, 172_800)
+
+
+def test_a_broker_that_is_to_write_a_ledger_and_cannot_does_not_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It said one line in its log, and went on; at the first audit there was nothing to audit."""
+    find = importlib.util.find_spec
+    monkeypatch.setattr(serve, "find_spec", lambda name: None if name == "pyarrow" else find(name))
+    with pytest.raises(ConfigError, match=r"--ledger needs pyarrow.* pip install 'legato\[ledger\]'"):
+        serve.serve(ledger=True)
+
+
+def test_a_wrong_java_home_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """It said that no java was found at that path, on machines that have one on PATH."""
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    with pytest.raises(ConfigError, match=f"JAVA_HOME is {tmp_path}, which has no bin/java"):
+        _require_java()

@@ -1,0 +1,41 @@
+"""What an audit's result says in a sentence."""
+
+from __future__ import annotations
+
+import io
+import json
+
+import msgspec
+
+from legato.spark.report.audit_page import report_page
+from legato.spark.report.audit_terminal import print_audit
+from legato.spark.result import AuditResult, CheckResult, QueueAudit, Timeline, TopicAudit
+from legato.terminal import Terminal
+
+NOTHING = AuditResult(0, 0, 0, 0, [], [], [CheckResult("x", "All is well.", 0)], Timeline(0, 1))
+ORDERS = QueueAudit(1, "orders", 1, 1, 0, 0, 0, 0, 0, 0)
+
+
+def shown(result: AuditResult) -> str:
+    terminal = Terminal(file=io.StringIO(), width=200)
+    print_audit(result, terminal)
+    return terminal.file.getvalue()
+
+
+def test_an_audit_that_found_no_message_does_not_say_that_all_are_accounted_for() -> None:
+    """A wrong `--from` passed in green: who reads that believes that something was checked."""
+    assert NOTHING.passes
+    assert NOTHING.verdict.startswith("No message was stored in the audited time and queues")
+    assert json.loads(NOTHING.to_json())["verdict"] == NOTHING.verdict
+    for told in (shown(NOTHING), report_page(NOTHING, None, {}, "Audit")):
+        assert "No message was stored" in told
+        assert "accounted for" not in told
+
+
+def test_an_audit_that_found_messages_says_so() -> None:
+    for found in (
+        msgspec.structs.replace(NOTHING, queues=[ORDERS]),
+        msgspec.structs.replace(NOTHING, topics=[TopicAudit(2, "prices", 1, 0, 1, 0)]),
+    ):
+        assert found.verdict == "Every message is accounted for."
+        assert "every message is accounted for" in shown(found)
