@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import wraps
-from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
+from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource
+
+from legato.spark.connector.mistakes import told_at_once
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import (
@@ -18,28 +18,6 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 
-P = ParamSpec("P")
-R = TypeVar("R")
-
-
-def _told_at_once(
-    method: Callable[Concatenate[LegatoDataSource, P], R],
-) -> Callable[Concatenate[LegatoDataSource, P], R]:
-    """Spark shows a stack trace above an error: of a mistake in an option it has no line but this one."""
-
-    @wraps(method)
-    def call(self: LegatoDataSource, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        from legato.errors import ConfigError
-
-        try:
-            return method(self, *args, **kwargs)
-        except ConfigError as error:
-            mistake = error
-        raise mistake.with_traceback(None)
-
-    return call
-
-
 class LegatoDataSource(DataSource):
     """Queues and topics of a Legato broker; see `legato.spark.connector.options` for what may be said of them."""
 
@@ -47,7 +25,7 @@ class LegatoDataSource(DataSource):
     def name(cls) -> str:
         return "legato"
 
-    @_told_at_once
+    @told_at_once
     def schema(self) -> StructType | str:
         from legato.spark.connector.modes import check_readable
         from legato.spark.connector.options import source_options
@@ -60,7 +38,7 @@ class LegatoDataSource(DataSource):
         check_readable(options)
         return ddl(options)
 
-    @_told_at_once
+    @told_at_once
     def reader(self, schema: StructType) -> DataSourceReader:
         from legato.spark.connector.batch import BatchReader
         from legato.spark.connector.options import source_options
@@ -79,7 +57,7 @@ class LegatoDataSource(DataSource):
         except ConfigError as error:
             return MisconfiguredStream(error)
 
-    @_told_at_once
+    @told_at_once
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         from legato.errors import ConfigError
         from legato.spark.connector.options import sink_options
@@ -89,7 +67,7 @@ class LegatoDataSource(DataSource):
             raise ConfigError('A queue is not overwritten: write with mode("append").')
         return BatchSink(sink_options(self.options), schema)
 
-    @_told_at_once
+    @told_at_once
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         from legato.spark.connector.options import sink_options
         from legato.spark.connector.sink import StreamSink

@@ -10,9 +10,20 @@ def human(value: float) -> str:
     return f"{value:,.0f}" if value >= 10 or value == int(value) else f"{value:.1f}"
 
 
+_HOUR_US = 3600e6
+_UNITS = (
+    (1e3, 1, "µs"),
+    (1e6, 1e3, "ms"),
+    (120e6, 1e6, "s"),
+    (2 * _HOUR_US, 60e6, "min"),
+    (96 * _HOUR_US, _HOUR_US, "h"),
+    (100 * 24 * _HOUR_US, 24 * _HOUR_US, "d"),
+)
+
+
 def duration(us: float) -> str:
     """A length of time given in microseconds, in the unit that suits it."""
-    for limit, divisor, unit in ((1e3, 1, "µs"), (1e6, 1e3, "ms"), (120e6, 1e6, "s"), (7200e6, 60e6, "min")):
+    for limit, divisor, unit in _UNITS:
         if us < limit:
             return f"{us / divisor:.3g} {unit}"
-    return f"{us / 3600e6:.3g} h"
+    return f"{us / 86_400e6:,.0f} d"

@@ -39,6 +39,17 @@ def browsed(broker: Server, *, url: str = "", **options: str) -> list[str]:
     return sorted(row["body"] for batch in batches(broker, url=url, **options) for row in batch.to_pylist())
 
 
+def test_what_a_batch_does_not_find_is_said_in_a_sentence(broker: Server) -> None:
+    """It was `There is no queue, subscription or assignment`, below the stack trace of a request."""
+    for places, said in (
+        ({"queue": "mistyped"}, "There is no queue 'mistyped'. A batch creates none; `legato queues` lists"),
+        ({"topic": "clicks", "subscription": "mistyped"}, "There is no subscription 'mistyped'. .*`legato subscr"),
+    ):
+        with pytest.raises(ConfigError, match=said) as told:
+            batches(broker, **places)
+        assert [entry.name for entry in told.traceback][1:] == ["batches", "call"]
+
+
 def test_where_nothing_waits_there_are_no_rows(broker: Server) -> None:
     """`AttributeError: 'InputPartition' object has no attribute 'range'` ended every job over what waits."""
     with ConnectionFactory(f"amqp://127.0.0.1:{broker.port}").create_connection() as connection:

@@ -247,6 +247,11 @@ def test_options_that_are_sparks_own_are_let_pass() -> None:
     assert options.queue == "a"
 
 
+def test_a_name_given_to_load_is_an_option() -> None:
+    with pytest.raises(ConfigError, match=r"""say \.option\("queue", 'orders'\)\.load\(\)"""):
+        source_options({"url": URL, "path": "orders"})
+
+
 def test_a_mistake_in_an_option_comes_without_a_page_of_stack_trace() -> None:
     """Spark prints the whole trace above the one sentence that helps."""
     schema = StructType().add("body", "string")

@@ -14,7 +14,9 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from legato.bulk.requests import PLAN, PlannedPart, PlanRequest
 from legato.errors import ConfigError
+from legato.quoting import quoted
 from legato.spark.connector.assignments import matching
+from legato.spark.connector.mistakes import told_at_once
 from legato.spark.connector.modes import why_no_batch
 from legato.spark.connector.offsets import Range, together
 from legato.spark.connector.option_parsing import EARLIEST, EARLIEST_NUMBER, ERROR, LATEST_NUMBER
@@ -39,6 +41,7 @@ class BatchReader(DataSourceReader):
             raise ConfigError(why)
         self._options = options
 
+    @told_at_once
     def partitions(self) -> list[RangePartition]:
         requests = self._requests
         pieces: list[tuple[Range, int]] = []
@@ -51,7 +54,11 @@ class BatchReader(DataSourceReader):
                 if self._options.pattern and not self._options.is_topic:
                     # It was deleted since.
                     continue
-                raise
+                what = "subscription" if self._options.is_topic else "queue"
+                named = self._options.subscription_of(address) if self._options.is_topic else address
+                raise ConfigError(
+                    f"There is no {what} {quoted(named)}. A batch creates none; `legato {what}s` lists those there are."
+                ) from None
             if self._options.starting_times_strategy == ERROR:
                 self._require_newer(requests, address, [each for each, _ in planned])
             pieces += planned

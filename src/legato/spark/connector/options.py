@@ -176,6 +176,8 @@ def source_options(given: Mapping[str, str]) -> SourceOptions:
     texts = {name.lower(): value for name, value in given.items()}
     values = read_options(given, SOURCE_READERS)
     named = [name for name in _ADDRESSES if name.lower() in texts]
+    if not named and (path := texts.get("path")):
+        raise ConfigError(f'load() takes no name here: say .option("queue", {path!r}).load(), or topic.')
     if len(named) != 1:
         raise ConfigError(
             f"Give exactly one of the options {', '.join(_ADDRESSES)}; {' and '.join(named) or 'none'} is given."

@@ -84,7 +84,8 @@ def _header(result: AuditResult, totals: TotalsComparison | None, title: str, co
         f"{result.total('stored'):,} messages through {len(result.queues)} queues, "
         f"{page.plural(crashes, 'crash', 'crashes')} of the broker, {fate}"
     )
-    return page.header(f"{title} · {start:%d %B %Y, %H:%M:%S} to {end:%H:%M:%S} UTC", headline, story, good=good)
+    until = f"{end:%H:%M:%S}" if end.date() == start.date() else f"{end:%d %B %Y, %H:%M:%S}"
+    return page.header(f"{title} · {start:%d %B %Y, %H:%M:%S} to {until} UTC", headline, story, good=good)
 
 
 def _complaint(result: AuditResult, totals: TotalsComparison | None, complaints: Sequence[str]) -> str:
@@ -232,12 +233,7 @@ def _latency(result: AuditResult) -> Markup:
         for latency in queue.latencies
     ]
     columns = ["queue", "stage", "#messages", "#p50", "#p95", "#p99", "#longest"]
-    consumed = sorted({cell.queue for cell in result.timeline.latency})
-    names = {queue.queue: queue.name for queue in result.queues}
-    legend = [
-        (names.get(queue, str(queue)), _QUEUE_COLOURS[index % len(_QUEUE_COLOURS)])
-        for index, queue in enumerate(consumed)
-    ]
+    legend = [(curve.name, _QUEUE_COLOURS[curve.colour]) for curve in charts.latency_curves(result)]
     body = (
         page.picture(heat)
         + page.subhead("Share of messages that took at most so long", legend)

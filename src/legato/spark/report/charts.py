@@ -4,6 +4,7 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from html import escape
+from typing import NamedTuple
 
 from legato.spark.auditor.metrics import LATENCY_BUCKETS_PER_DECADE
 from legato.spark.quantities import duration, human
@@ -116,14 +117,11 @@ def latency_heat_map(result: AuditResult) -> str:
 def latency_curve(result: AuditResult) -> str:
     """Which share of each queue's messages took at most how long, end to end."""
     height, top, bottom = 260, 12, 30
-    queues = {queue.queue: queue.name for queue in result.queues}
-    counts: dict[int, dict[int, int]] = defaultdict(lambda: defaultdict(int))
-    for cell in result.timeline.latency:
-        counts[cell.queue][max(cell.latency, LATENCY_FLOOR)] += cell.messages
-    if not counts:
+    curves = latency_curves(result)
+    if not curves:
         return ""
-    low = min(min(rows) for rows in counts.values())
-    high = max(max(rows) for rows in counts.values()) + 1
+    low = min(min(curve.messages) for curve in curves)
+    high = max(max(curve.messages) for curve in curves) + 1
     x = linear(low, high, LEFT, LEFT + PLOT)
     y = linear(0, 1, height - bottom, top)
     parts = [horizontal_grid([0, 0.25, 0.5, 0.75, 1], y, lambda share: f"{share:.0%}")]
@@ -134,11 +132,50 @@ def latency_curve(result: AuditResult) -> str:
         parts.append(
             f'<text class="tick" x="{at:.1f}" y="{height - 10}" text-anchor="middle">{duration(10**decade)}</text>'
         )
-    for index, (queue, rows) in enumerate(sorted(counts.items())):
-        path = _cumulative_path(rows, x, y)
-        name = escape(queues.get(queue, str(queue)))
-        parts.append(f'<path class="line q{index % 6}" d="{path}"><title>{name}</title></path>')
-    return svg(height, "Share of messages by end-to-end latency", "One curve for each queue.", parts)
+    for curve in reversed(curves):
+        path = _cumulative_path(curve.messages, x, y)
+        parts.append(f'<path class="line q{curve.colour}" d="{path}"><title>{escape(curve.name)}</title></path>')
+    return svg(
+        height,
+        "Share of messages by end-to-end latency",
+        "One curve for each of the queues with the most messages, and one for all others.",
+        parts,
+    )
+
+
+class LatencyCurve(NamedTuple):
+    """A curve of `latency_curve`: messages by logarithmic bucket of microseconds."""
+
+    name: str
+    colour: int
+    messages: dict[int, int]
+
+
+_CURVE_COLOURS = (0, 1, 2, 3, 5)
+_OTHERS_COLOUR = 4
+
+
+def latency_curves(result: AuditResult) -> list[LatencyCurve]:
+    """The queues with the most messages, a colour each, and all others as one: more cannot be told apart."""
+    names = {queue.queue: queue.name for queue in result.queues}
+    counts: dict[int, dict[int, int]] = defaultdict(lambda: defaultdict(int))
+    for cell in result.timeline.latency:
+        counts[cell.queue][max(cell.latency, LATENCY_FLOOR)] += cell.messages
+    largest = sorted(counts, key=lambda queue: (-sum(counts[queue].values()), queue))
+    alone = len(_CURVE_COLOURS)
+    curves = [
+        LatencyCurve(names.get(queue, str(queue)), colour, counts[queue])
+        for queue, colour in zip(largest, _CURVE_COLOURS, strict=False)
+    ]
+    if len(largest) == alone + 1:
+        curves.append(LatencyCurve(names.get(largest[-1], str(largest[-1])), _OTHERS_COLOUR, counts[largest[-1]]))
+    elif others := largest[alone:]:
+        merged: dict[int, int] = defaultdict(int)
+        for queue in others:
+            for row, messages in counts[queue].items():
+                merged[row] += messages
+        curves.append(LatencyCurve(f"{len(others)} other queues", _OTHERS_COLOUR, merged))
+    return curves
 
 
 def _cumulative_path(rows: dict[int, int], x: Scale, y: Scale) -> str:
@@ -190,13 +227,25 @@ def horizontal_grid(ticks: Sequence[float], y: Scale, label: Callable[[float], s
 def time_axis(seconds: float, x: Scale, base: float) -> str:
     """The axis below a plot, from 0 to so many seconds."""
     parts = [f'<path class="axis" d="M{LEFT} {base:.1f}H{LEFT + PLOT}"/>']
-    for tick in nice_ticks(seconds, 8):
-        if tick <= seconds:
-            label = duration(tick * 1e6) if tick else "0"
-            parts.append(
-                f'<text class="tick" x="{x(tick):.1f}" y="{base + 20:.1f}" text-anchor="middle">{label}</text>'
-            )
+    for tick in time_ticks(seconds):
+        label = duration(tick * 1e6) if tick else "0"
+        parts.append(f'<text class="tick" x="{x(tick):.1f}" y="{base + 20:.1f}" text-anchor="middle">{label}</text>')
     return "".join(parts)
+
+
+_TIME_STEPS_S = (1, 2, 5, 10, 15, 30)
+_TIME_STEPS_S += tuple(60 * step for step in _TIME_STEPS_S)
+_DAY_S = 86_400
+_TIME_STEPS_S += tuple(3600 * step for step in (1, 2, 3, 6, 12, 24, 48, 168))
+
+
+def time_ticks(seconds: float, count: int = 8) -> list[float]:
+    """Times from 0 to at most `seconds` that are round on a clock, about `count` steps apart."""
+    if seconds <= count:
+        return [tick for tick in nice_ticks(seconds, count) if tick <= seconds]
+    weeks = 7 * _DAY_S * math.ceil(seconds / count / (7 * _DAY_S))
+    step = next((step for step in _TIME_STEPS_S if step * count >= seconds), weeks)
+    return [float(step * index) for index in range(int(seconds // step) + 1)]
 
 
 def steps(values: Sequence[float], width_s: float, x: Scale, y: Scale, *, closed: bool) -> str:
