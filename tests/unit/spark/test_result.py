@@ -17,9 +17,9 @@ ORDERS = QueueAudit(1, "orders", 1, 1, 0, 0, 0, 0, 0, 0)
 
 
 def shown(result: AuditResult) -> str:
-    terminal = Terminal(file=io.StringIO(), width=200)
-    print_audit(result, terminal)
-    return terminal.file.getvalue()
+    text = io.StringIO()
+    print_audit(result, Terminal(file=text, width=200))
+    return text.getvalue()
 
 
 def test_an_audit_that_found_no_message_does_not_say_that_all_are_accounted_for() -> None:

@@ -233,10 +233,12 @@ def time_axis(seconds: float, x: Scale, base: float) -> str:
     return "".join(parts)
 
 
-_TIME_STEPS_S = (1, 2, 5, 10, 15, 30)
-_TIME_STEPS_S += tuple(60 * step for step in _TIME_STEPS_S)
 _DAY_S = 86_400
-_TIME_STEPS_S += tuple(3600 * step for step in (1, 2, 3, 6, 12, 24, 48, 168))
+_TIME_STEPS_S = (
+    *(1, 2, 5, 10, 15, 30),
+    *(60 * minutes for minutes in (1, 2, 5, 10, 15, 30)),
+    *(3600 * hours for hours in (1, 2, 3, 6, 12, 24, 48, 168)),
+)
 
 
 def time_ticks(seconds: float, count: int = 8) -> list[float]:
