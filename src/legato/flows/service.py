@@ -31,6 +31,7 @@ from legato.flows.stages.stage_health import StageHealth
 from legato.flows.stages.worker import StageWorker
 from legato.flows.starting.service_initiator import ServiceInitiator
 from legato.flows.tracing import make_tracing
+from legato.quoting import escaped, quoted
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine
@@ -131,7 +132,7 @@ class Flows(ServiceInitiator):
             worker.start()
         if stages:
             names = ", ".join(sorted({stage.endpoint.id for stage in stages}))
-            logger.info("%s works on %s; its broker is %s.", self.whereabouts.service, names, host)
+            logger.info("%s works on %s; its broker is %s.", quoted(self.whereabouts.service), escaped(names), host)
 
     def _check_stages(self) -> dict[str, Level]:
         """How each stage commits, by its id.

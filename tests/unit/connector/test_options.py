@@ -1,5 +1,7 @@
 """Options are checked before anything is connected, and errors name them."""
 
+from collections.abc import Callable
+
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.types import StructType
@@ -255,12 +257,13 @@ def test_a_name_given_to_load_is_an_option() -> None:
 def test_a_mistake_in_an_option_comes_without_a_page_of_stack_trace() -> None:
     """Spark prints the whole trace above the one sentence that helps."""
     schema = StructType().add("body", "string")
-    for given, call in (
+    mistakes: tuple[tuple[dict[str, str], Callable[[LegatoDataSource], object]], ...] = (
         ({"url": URL, "subscribe": "orders"}, lambda source: source.schema()),
         ({"url": URL, "queu": "orders"}, lambda source: source.reader(schema)),
         ({"url": URL, "queue": "orders"}, lambda source: source.writer(schema, True)),
         ({"url": URL, "queue": "orders", "key": "x"}, lambda source: source.streamWriter(schema, False)),
-    ):
+    )
+    for given, call in mistakes:
         with pytest.raises(ConfigError) as told:
             call(LegatoDataSource(given))
         assert len(told.traceback) <= 3, "the test, its lambda, and the source"
