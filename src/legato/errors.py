@@ -180,6 +180,10 @@ class ConfigError(LegatoError):
     """A setting cannot be used; the message names it and says what is accepted."""
 
 
+class ListenError(ConfigError):
+    """An address cannot be listened on now; it may be free later, so that starting again may help."""
+
+
 class ProtocolError(LegatoError):
     """A peer sent what AMQP 1.0 does not allow."""
 

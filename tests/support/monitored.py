@@ -12,12 +12,14 @@ from typing import Any
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 WAIT_S = 20.0
+OPEN_METRICS = "application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.5,*/*;q=0.1"
 
 
 def fetch(port: int, path: str) -> tuple[int, str]:
-    """Status and body of `GET path`."""
+    """Status and body of `GET path`, as Prometheus asks."""
+    request = urllib.request.Request(f"http://127.0.0.1:{port}{path}", headers={"Accept": OPEN_METRICS})
     try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=WAIT_S) as answer:
+        with urllib.request.urlopen(request, timeout=WAIT_S) as answer:
             return answer.status, answer.read().decode()
     except urllib.error.HTTPError as error:
         return error.code, error.read().decode()

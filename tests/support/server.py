@@ -131,9 +131,9 @@ class Server:
 
 
 @contextmanager
-def server(store: Path, *flags: str, environment: Mapping[str, str] | None = None) -> Iterator[Server]:
+def server(store: Path, *flags: str, port: int = 0, environment: Mapping[str, str] | None = None) -> Iterator[Server]:
     """A running server, gone after the block."""
-    process = Server(store, *flags, environment=environment)
+    process = Server(store, *flags, port=port, environment=environment)
     try:
         yield process.start()
     finally:

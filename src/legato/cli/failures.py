@@ -2,7 +2,7 @@
 
 import logging
 
-from legato.errors import ConfigError, LegatoError
+from legato.errors import ConfigError, LegatoError, ListenError
 
 EXIT_FAILED = 1
 EXIT_USAGE = 2
@@ -28,7 +28,8 @@ def explain(error: Exception) -> tuple[str, int] | None:
     match error:
         case LegatoError():
             sentence = str(error) or (type(error).__doc__ or type(error).__name__).splitlines()[0]
-            return sentence, EXIT_USAGE if isinstance(error, ConfigError) else EXIT_FAILED
+            hopeless = isinstance(error, ConfigError) and not isinstance(error, ListenError)
+            return sentence, EXIT_USAGE if hopeless else EXIT_FAILED
         case ModuleNotFoundError(name=str(name)) if extra := EXTRA_OF_MODULE.get(name.partition(".")[0]):
             return f"This needs the package {name}: pip install 'legato[{extra}]'.", EXIT_USAGE
         case ImportError(name=None):  # Only ours have no name.

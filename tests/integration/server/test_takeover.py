@@ -1,5 +1,6 @@
 """One store, several processes: who serves, who waits, who must stop."""
 
+import socket
 import time
 from pathlib import Path
 
@@ -26,6 +27,28 @@ def test_the_backup_takes_over_with_everything_that_was_confirmed(tmp_path: Path
         after = AmqpPeer(backup.port)
         after.receiver("q", 20)
         assert [data_of(after.transfer()) for _ in range(20)] == [b"%d" % number for number in range(20)]
+
+
+def test_a_backup_that_could_not_serve_says_so_when_it_starts_not_when_it_is_needed(tmp_path: Path) -> None:
+    """It was ready until its primary died, and then ended: nobody served. It ends with 1, so that systemd starts it
+    again, until the port is free."""
+    with socket.create_server(("127.0.0.1", 0)) as taken, server(tmp_path / "store") as primary:
+        port = taken.getsockname()[1]
+        with server(tmp_path / "store", port=port) as backup:
+            assert backup.wait() == 1
+            assert f"Cannot listen on 127.0.0.1:{port}" in backup.log.read_text()
+            taken.close()
+            assert backup.start().role == "backup"
+            primary.kill()
+            backup.wait_for_role("active epoch=2")
+
+
+def test_a_pair_may_share_one_address(tmp_path: Path) -> None:
+    """Where clients know one address only: its backup can listen when the primary is gone."""
+    with server(tmp_path / "store") as primary, server(tmp_path / "store", port=primary.port) as backup:
+        assert backup.role == "backup"
+        primary.kill()
+        backup.wait_for_role("active epoch=2")
 
 
 def test_the_dead_primary_comes_back_as_the_backup(tmp_path: Path) -> None:

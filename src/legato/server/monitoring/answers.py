@@ -1,4 +1,4 @@
-"""Answers to HTTP requests, as pages return them."""
+"""Requests over HTTP, and answers to them, as pages return them."""
 
 from __future__ import annotations
 
@@ -16,5 +16,13 @@ class Answer(msgspec.Struct):
     body: bytes
 
 
-Page = Callable[[Mapping[str, str]], Answer]
-"""What answers the requests for a path, from the values of its query."""
+class Request(msgspec.Struct):
+    """A request."""
+
+    query: Mapping[str, str]
+    accept: str
+    """Which formats the client takes; empty if it does not say."""
+
+
+Page = Callable[[Request], Answer]
+"""What answers the requests for a path."""

@@ -14,9 +14,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-from legato.errors import ConfigError
+from legato.errors import ListenError
 from legato.quoting import quoted
-from legato.server.monitoring.answers import Answer, Page
+from legato.server.monitoring.answers import Answer, Page, Request
 
 log = logging.getLogger("legato.http")
 
@@ -29,7 +29,7 @@ class Endpoint:
     """Serves `pages` by their paths from construction until `close`.
 
     Raises:
-        ConfigError: it cannot listen there.
+        ListenError: it cannot listen there.
     """
 
     def __init__(self, host: str, port: int, pages: Mapping[str, Page]) -> None:
@@ -37,7 +37,7 @@ class Endpoint:
             family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
             self._server = _Server(family, address, pages)
         except OSError as error:
-            raise ConfigError(f"Cannot listen on http.listen {host}:{port}: {error.strerror or error}.") from None
+            raise ListenError(f"Cannot listen on http.listen {host}:{port}: {error.strerror or error}.") from None
         self._thread = threading.Thread(
             target=self._server.serve_forever, kwargs={"poll_interval": 0.1}, name="legato-http", daemon=True
         )
@@ -97,7 +97,8 @@ class _Handler(BaseHTTPRequestHandler):
             there = ", ".join(self.server.pages)
             answer = Answer(HTTPStatus.NOT_FOUND, "text/plain; charset=utf-8", f"There are {there}.\n".encode())
         else:
-            answer = page({name: values[-1] for name, values in parse_qs(parts.query).items()})
+            query = {name: values[-1] for name, values in parse_qs(parts.query).items()}
+            answer = page(Request(query, self.headers.get("Accept", "")))
         self.send_response(answer.status)
         self.send_header("Content-Type", answer.content_type)
         self.send_header("Content-Length", str(len(answer.body)))

@@ -1,4 +1,4 @@
-"""Exposition: readings of a broker as OpenMetrics text, with the names that dashboards and alert rules use."""
+"""Exposition: readings of a broker as text for Prometheus, with the names that dashboards and alert rules use."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ from prometheus_client.core import (
     InfoMetricFamily,
     Metric,
 )
-from prometheus_client.openmetrics.exposition import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client.exposition import CONTENT_TYPE_LATEST as PLAIN
+from prometheus_client.exposition import generate_latest as generate_plain
+from prometheus_client.openmetrics.exposition import CONTENT_TYPE_LATEST as OPEN_METRICS
+from prometheus_client.openmetrics.exposition import generate_latest as generate_open_metrics
 from prometheus_client.registry import Collector
 
 from legato import __version__
@@ -21,7 +24,10 @@ from legato.ha.roles import Role
 from legato.server.monitoring.histogram import Histogram
 from legato.server.monitoring.readings import PrimaryReadings
 
-CONTENT_TYPE = CONTENT_TYPE_LATEST
+
+def format_for(accept: str) -> str:
+    """The content type for who takes these: OpenMetrics if it is named, as Prometheus does; else its plain text."""
+    return OPEN_METRICS if "application/openmetrics-text" in accept else PLAIN
 
 
 class ProcessReadings(msgspec.Struct):
@@ -59,12 +65,14 @@ class _Families(Collector):
             yield from _of_queues(self._readings.primary)
 
 
-def render(readings: ProcessReadings) -> bytes:
+def render(readings: ProcessReadings, content_type: str = OPEN_METRICS) -> bytes:
     """The text of a scrape."""
     registry = CollectorRegistry(auto_describe=False)
     ProcessCollector(registry=registry)
     registry.register(_Families(readings))
-    return bytes(generate_latest(registry))  # type: ignore[no-untyped-call]
+    if content_type == PLAIN:
+        return generate_plain(registry)
+    return bytes(generate_open_metrics(registry))  # type: ignore[no-untyped-call]
 
 
 def _of_process(readings: ProcessReadings) -> Iterator[Metric]:

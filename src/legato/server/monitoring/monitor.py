@@ -13,7 +13,7 @@ import contextlib
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +22,7 @@ import msgspec
 from legato.ha.members import list_members
 from legato.ha.roles import Role
 from legato.server.config.configuration import Config
-from legato.server.monitoring.answers import Answer
+from legato.server.monitoring.answers import Answer, Request
 from legato.server.monitoring.loop_watch import LoopWatch
 from legato.server.monitoring.readings import PrimaryReadings
 
@@ -59,7 +59,8 @@ class Monitor:
         self._is_watched = bool(config.http.listen) or turned is not None
         self._endpoint: Endpoint | None = None
         self._scraping = threading.Lock()
-        self._scraped: tuple[float, bytes] = (0.0, b"")
+        self._scraped: dict[str, tuple[float, bytes]] = {}
+        """When, and what, by format."""
         self.read: Read = lambda done: False
 
     def start(self) -> None:
@@ -78,7 +79,7 @@ class Monitor:
             from legato.server.monitoring import exposition
             from legato.server.monitoring.endpoint import Endpoint
 
-            self._content_type = exposition.CONTENT_TYPE
+            self._format = exposition.format_for
             pages = {"/metrics": self._metrics, "/livez": self._alive, "/readyz": self._ready}
             self._endpoint = Endpoint(*address, pages)
 
@@ -95,7 +96,7 @@ class Monitor:
 
     # -- in threads ----------------------------------------------------------------------------------------------
 
-    def _alive(self, query: Mapping[str, str]) -> Answer:
+    def _alive(self, request: Request) -> Answer:
         deadline = time.monotonic() + TURN_WAIT_S
         while self._watch.stalled_s > self._stall_max_s and time.monotonic() < deadline:
             time.sleep(0.01)
@@ -103,22 +104,23 @@ class Monitor:
         alive = stalled_s <= self._stall_max_s
         return _json(alive, {"alive": alive, "loop_stalled_s": round(stalled_s, 3)})
 
-    def _ready(self, query: Mapping[str, str]) -> Answer:
+    def _ready(self, request: Request) -> Answer:
         role = self._role
-        wanted = query.get("role")
+        wanted = request.query.get("role")
         ready = role in READY if wanted is None else role in READY and role.value == wanted
         ready = ready and self._watch.stalled_s <= self._stall_max_s
         return _json(ready, {"ready": ready, "role": role.value, "epoch": self._epoch})
 
-    def _metrics(self, query: Mapping[str, str]) -> Answer:
+    def _metrics(self, request: Request) -> Answer:
+        content_type = self._format(request.accept)
         with self._scraping:
-            scraped_s, text = self._scraped
+            scraped_s, text = self._scraped.get(content_type, (0.0, b""))
             if not text or time.monotonic() - scraped_s > AGE_MAX_S:
-                text = self._scrape()
-                self._scraped = (time.monotonic(), text)
-        return Answer(HTTPStatus.OK, self._content_type, text)
+                text = self._scrape(content_type)
+                self._scraped[content_type] = (time.monotonic(), text)
+        return Answer(HTTPStatus.OK, content_type, text)
 
-    def _scrape(self) -> bytes:
+    def _scrape(self, content_type: str) -> bytes:
         from legato.server.monitoring.exposition import ProcessReadings, render
 
         began_s = time.monotonic()
@@ -137,7 +139,8 @@ class Monitor:
                 exported_through=primary.exported_through() if primary is not None else 0,
                 primary=primary,
                 duration_s=time.monotonic() - began_s,
-            )
+            ),
+            content_type,
         )
 
     def _read_primary(self) -> PrimaryReadings | None:

@@ -12,7 +12,7 @@ from functools import partial
 from typing import TypeVar
 
 from legato.clock import Clock
-from legato.errors import ConfigError, FencedError, StoreError, StoreFullError
+from legato.errors import FencedError, ListenError, StoreError, StoreFullError
 from legato.ha.lease import Lease, Standing
 from legato.ha.lock import StoreLock
 from legato.ha.members import list_members
@@ -22,6 +22,7 @@ from legato.server.connections.listener import Listener
 from legato.server.identity.users import Users
 from legato.server.management.takeover_report import Takeover
 from legato.server.process import standby
+from legato.server.process.bound_address import bind
 from legato.server.process.service import Service
 from legato.server.process.watchdog import Watchdog
 from legato.server.storage.fault_injection import open_store
@@ -156,17 +157,18 @@ class PrimaryEpoch:
         return ending
 
     async def _listen(self, service: Service, tls: ssl.SSLContext | None) -> Listener:
-        host, port = self._config.host_and_port
-        loop = asyncio.get_running_loop()
         try:
-            server = await loop.create_server(asyncio.Protocol, host, port, start_serving=False)
+            server = await bind(self._config)
             try:
                 return Listener(service, server.sockets, tls, lambda: self._config.server.handshake_timeout_s)
+            except OSError as error:  # Two can bind an address; one of them can listen.
+                where = self._config.server.listen
+                raise ListenError(f"Cannot listen on {where}: {error.strerror or error}.") from None
             finally:
                 server.close()
-        except OSError as error:
+        except ListenError:
             service.abort()
-            raise ConfigError(f"Cannot listen on {self._config.server.listen}: {error.strerror or error}.") from None
+            raise
 
     def use_tls(self, context: ssl.SSLContext) -> None:
         """Connections that come from now on speak TLS with these settings; those that there are go on as they are."""

@@ -21,6 +21,7 @@ from legato.server.identity.users import Users
 from legato.server.management.takeover_report import STARTED, Takeover
 from legato.server.monitoring.monitor import Monitor
 from legato.server.monitoring.readings import PrimaryReadings
+from legato.server.process.bound_address import see_bindable
 from legato.server.process.console_process import ConsoleProcess
 from legato.server.process.primary_epoch import EpochEnding, PrimaryEpoch
 from legato.server.process.service_manager import ServiceManager
@@ -79,7 +80,11 @@ class Runtime:
         self._membership = Membership(self._config.store_directory, member)
         self._turn(Event.STARTED)
         try:
-            takeover = Takeover(STARTED, 0.0) if self._lock.try_acquire() else await self._stand_by()
+            if self._lock.try_acquire():
+                takeover: Takeover | None = Takeover(STARTED, 0.0)
+            else:
+                await see_bindable(self._config)
+                takeover = await self._stand_by()
             while takeover is not None:
                 await self._serve_one_epoch(takeover, tls)
                 takeover = None if self._stop.is_set() else await self._stand_by()
