@@ -68,6 +68,30 @@ def test_status_tells_the_epoch_the_queues_and_the_members(pair: BrokerPair) -> 
     assert "status-queue" in legato(pair, "status").stdout
 
 
+def test_status_names_the_processes_of_a_store_whose_primary_is_stopped(pair: BrokerPair) -> None:
+    """It showed nothing but that no broker answers: the one case in which an operator needs to know whom to end."""
+    store, url = str(pair.store), pair.url + "?connect_wait_s=0.5"
+    pair.pause_primary()
+    try:
+        shown = legato(pair, "status", "--store", store, "--url", url)
+        told = legato(pair, "status", "--store", store, "--url", url, "--json")
+    finally:
+        pair.continue_primary()
+    assert (shown.returncode, told.returncode) == (1, 1)
+    assert f"primary: process {pair.primary.pid} at" in shown.stdout
+    assert "it is stopped: continue it (SIGCONT) or end it" in " ".join(shown.stdout.split())
+    assert shown.stderr.startswith("legato: ") or "\nlegato: " in shown.stderr
+    answer = json.loads(told.stdout)
+    assert {member["role"]: member["stopped"] for member in answer["members"]}["primary"] is True
+    assert answer["error"]
+
+
+def test_status_of_a_store_that_nobody_uses_says_so(tmp_path: Path) -> None:
+    answer = legato(None, "status", "--store", str(tmp_path), "--url", "amqp://127.0.0.1:9?connect_attempts=1")
+    assert answer.stdout == "No process uses this store.\n"
+    assert answer.returncode == 1
+
+
 def test_a_broker_that_is_not_there_is_a_sentence_not_a_trace() -> None:
     answer = legato(None, "send", "tea", "green", "--url", "amqp://127.0.0.1:9?connect_attempts=1")
     assert answer.returncode == 1

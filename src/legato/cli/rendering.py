@@ -112,8 +112,11 @@ def print_status(answer: dict[str, Any]) -> None:
         if answer.get("more"):
             say("There are more: legato queues shows all.", "dim")
     members = answer.get("members")
+    if members is not None and not members:
+        say("No process uses this store.")
     if members:
-        say("")
+        if "epoch" in answer:
+            say("")
         say("Processes of this store:")
         for member in members:
             say(f"  {member_line(member)}")
@@ -148,7 +151,8 @@ def member_line(member: dict[str, Any]) -> str:
     """A process of a store, in a line."""
     epoch = f", epoch {member['epoch']}" if member["epoch"] else ""
     since = clock_time(member["since_us"])
-    return f"{member['role']}: process {member['pid']} at {quoted(member['listen'])}{epoch}, since {since}"
+    stopped = "; it is stopped: continue it (SIGCONT) or end it" if member.get("stopped") else ""
+    return f"{member['role']}: process {member['pid']} at {quoted(member['listen'])}{epoch}, since {since}{stopped}"
 
 
 def clock_time(time_us: int) -> str:

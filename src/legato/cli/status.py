@@ -20,12 +20,29 @@ def status(
 ) -> None:
     """Show the primary's epoch and the depth of its queues; with --store also the processes that share the store.
 
+    With --store the processes are shown even if no broker answers: those that hang or were stopped too.
+
     Examples: legato status; legato status --store ./store --json
     """
-    answer = ask(url)
+    from legato.errors import JMSError
+
+    failure: JMSError | None = None
+    try:
+        answer = ask(url)
+    except JMSError as error:
+        if not store:
+            raise
+        failure, answer = error, {"error": str(error)}
     if store:
         answer = {"members": members_of(store)} | answer
         show_one_primary(answer)
+    show(answer, as_json=as_json)
+    if failure is not None:
+        raise failure
+
+
+def show(answer: dict[str, Any], *, as_json: bool) -> None:
+    """Print a status."""
     if as_json:
         say_json(answer)
         return
@@ -58,7 +75,7 @@ def ask(url: str) -> dict[str, Any]:
 def show_one_primary(answer: dict[str, Any]) -> None:
     """A switchover between asking the broker and reading of the members leaves two that say so: that of the lower epoch
     is handing over."""
-    claims = [each for each in (answer, *answer["members"]) if each["role"] == PRIMARY]
+    claims = [each for each in (answer, *answer["members"]) if each.get("role") == PRIMARY]
     latest = max((each["epoch"] for each in claims), default=0)
     for each in claims:
         if each["epoch"] < latest:
@@ -73,5 +90,15 @@ def members_of(store: Path) -> list[dict[str, Any]]:
 
     members: list[dict[str, Any]] = msgspec.to_builtins(list_members(store))
     for member in members:
+        member["stopped"] = is_stopped(member["pid"])
         member["since"] = datetime.fromtimestamp(member["since_us"] / 1e6, UTC).isoformat(timespec="milliseconds")
     return members
+
+
+def is_stopped(pid: int) -> bool:
+    """Whether a process of this machine is stopped (SIGSTOP, a debugger)."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[0]
+    except (OSError, IndexError):
+        return False
+    return state in ("T", "t")
