@@ -29,6 +29,8 @@ def sinks(as_json: JsonOption = False, url: UrlOption = URL_DEFAULT) -> None:
     if as_json:
         say_json(found)
         return
+    if not found:
+        say("There are no sinks.")
     for sink in found:
         size = "" if sink["rows"] is None else f", {sink['rows']:,} rows"
         say(f"{quoted(sink['name'])}  last batch {sink['last_batch']}{size}")

@@ -154,3 +154,13 @@ def test_rights_are_the_same_object_for_a_user_until_roles_change() -> None:
 def test_a_decision_says_which_role_it_comes_from() -> None:
     some = rights({"on": "orders.#", "may": ["send"]})
     assert decide("ann", some.roles, "send", "orders.new").reason == "the role 'billing' allows send on 'orders.#'"
+
+
+def test_a_level_that_there_is_not_is_named_with_those_that_there_are() -> None:
+    """It was `Invalid enum value 'operat' - at `$.management``."""
+    with pytest.raises(ConfigError) as found:
+        read_roles([{"name": "operators", "management": "operat"}])
+    assert str(found.value) == (
+        "Configuration: the [[role]] 'operators': management: invalid enum value 'operat': "
+        "there are view, operate and administer."
+    )

@@ -171,3 +171,18 @@ def test_users_are_read_again_only_if_something_changed(tmp_path: Path) -> None:
 def test_a_users_file_that_is_named_must_be_there(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="legato user add"):
         Users.load(config(tmp_path / "users"))
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+def test_the_lock_that_root_makes_belongs_to_the_brokers_user_and_no_other_file_is_given_away(tmp_path: Path) -> None:
+    """`legato user` as the broker's user could not open a lock file that root had made."""
+    store, other = tmp_path / "store", tmp_path / "others"
+    store.mkdir()
+    os.chown(store, 65534, 65534)
+    add(store / "users", "ann")
+    assert (store / "users.lock").stat().st_uid == 65534
+    other.touch()
+    (store / "users.lock").unlink()
+    (store / "users.lock").symlink_to(other)
+    add(store / "users", "bob")
+    assert other.stat().st_uid == 0

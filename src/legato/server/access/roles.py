@@ -38,11 +38,21 @@ def read_roles(tables: Sequence[dict[str, Any]]) -> Permissions | None:
         except (msgspec.ValidationError, ValueError, ConfigError) as error:
             name = table.get("name") if isinstance(table, dict) else None
             which = repr(name) if isinstance(name, str) and name else f"number {number}"
-            raise ConfigError(f"Configuration: the [[role]] {which}: {str(error).rstrip('.')}.") from None
+            raise ConfigError(f"Configuration: the [[role]] {which}: {_problem(error)}.") from None
         if role.name in roles:
             raise ConfigError(f"Configuration: there are two [[role]] tables with the name {role.name!r}.")
         roles[role.name] = role
     return Permissions(list(roles.values())) if roles else None
+
+
+def _problem(error: Exception) -> str:
+    """What is wrong with a table, in words; msgspec says `Invalid enum value 'operat' - at `$.management``."""
+    problem, at, place = str(error).rstrip(".").partition(" - at `$.")
+    if not at:
+        return problem
+    place = place.rstrip("`")
+    levels = ": there are view, operate and administer" if place == "management" else ""
+    return f"{place}: {problem[0].lower()}{problem[1:].replace('`', '')}{levels}"
 
 
 def _read(table: _Role) -> Role:

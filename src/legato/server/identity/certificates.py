@@ -26,9 +26,15 @@ def tls_context(section: TlsSection) -> ssl.SSLContext | None:
         return None
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.minimum_version = _VERSIONS[section.minimum_version]
+    _see_readable("tls.certificate", section.certificate)
+    _see_readable("tls.key", section.key)
     try:
         context.load_cert_chain(section.certificate, section.key)
     except (OSError, ssl.SSLError) as error:
+        if isinstance(error, ssl.SSLError) and error.reason == "KEY_VALUES_MISMATCH":
+            raise ConfigError(
+                f"tls.key {section.key} is not the key of tls.certificate {section.certificate}."
+            ) from None
         raise ConfigError(f"Cannot use tls.certificate {section.certificate}: {error}.") from None
     if section.client_ca:
         try:
@@ -44,6 +50,14 @@ def tls_context(section: TlsSection) -> ssl.SSLContext | None:
             raise ConfigError(f"Cannot use tls.client_crl {section.client_crl}: {error}.") from None
         context.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF
     return context
+
+
+def _see_readable(setting: str, file: str) -> None:
+    try:
+        with open(file, "rb"):
+            pass
+    except OSError as error:
+        raise ConfigError(f"Cannot read {setting} {file}: {error.strerror}.") from None
 
 
 def takes_certificates(config: Config) -> bool:

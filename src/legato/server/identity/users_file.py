@@ -217,7 +217,7 @@ def changing(path: Path) -> Iterator[UsersFile]:
     """
     path = path.resolve()
     try:
-        lock = os.open(path.with_name(path.name + ".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        lock = _open_lock(path)
     except OSError as error:
         raise ConfigError(f"Cannot write the users file {path}: {error.strerror}.") from None
     try:
@@ -232,6 +232,25 @@ def changing(path: Path) -> Iterator[UsersFile]:
         os.close(lock)
 
 
+def _open_lock(path: Path) -> int:
+    name, flags = path.with_name(path.name + ".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
+    try:
+        lock = os.open(name, flags | os.O_EXCL, 0o600)
+    except FileExistsError:
+        return os.open(name, flags, 0o600)
+    # Only a file that we have just made: another could be a link to somebody else's.
+    _give_to_owner(lock, path)
+    return lock
+
+
+def _give_to_owner(file: int, path: Path) -> None:
+    """What root writes belongs to the owner of the users file, or else of its directory: that is the broker's user."""
+    with contextlib.suppress(OSError):
+        before = (path if path.exists() else path.parent).stat()
+        if (before.st_uid, before.st_gid) != (os.geteuid(), os.getegid()):
+            os.fchown(file, before.st_uid, before.st_gid)
+
+
 def _replace(path: Path, data: bytes) -> None:
     """Put a file with that content in place of the one at `path`, whose owner keeps it; both survive a power cut."""
     descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
@@ -239,10 +258,7 @@ def _replace(path: Path, data: bytes) -> None:
         with open(descriptor, "wb") as file:
             file.write(data)
             os.fchmod(file.fileno(), stat.S_IRUSR | stat.S_IWUSR)
-            before = (path if path.exists() else path.parent).stat()
-            if (before.st_uid, before.st_gid) != (os.geteuid(), os.getegid()):
-                with contextlib.suppress(OSError):
-                    os.fchown(file.fileno(), before.st_uid, before.st_gid)
+            _give_to_owner(file.fileno(), path)
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
@@ -102,6 +103,12 @@ def _of_process(readings: ProcessReadings) -> Iterator[Metric]:
 def _of_primary(primary: PrimaryReadings, exported_through: int) -> Iterator[Metric]:
     activity, usage = primary.activity, primary.usage
     yield _gauge("legato_connections", "Connections of clients.", primary.connections)
+    expires_s = math.inf if primary.certificate_expires_s is None else primary.certificate_expires_s
+    yield _gauge(
+        "legato_certificate_expires_timestamp_seconds",
+        "When the listener's certificate ends, seconds since 1970; +Inf without TLS.",
+        expires_s,
+    )
     yield _counter("legato_internal_errors", "Connections cut off after an internal error.", primary.internal_errors)
     yield _gauge("legato_producers_refused", "1 while there is no room for producers.", primary.producers_refused)
     takeover = GaugeMetricFamily(

@@ -35,6 +35,7 @@ class Watched(Shell, Protocol):
     broker: Broker
     inspector: Inspector
     internal_errors: int
+    certificate_expires_s: float | None
     takeover: Takeover
     upkeep: Upkeep
     activity: Activity | None
@@ -70,6 +71,8 @@ class PrimaryReadings(msgspec.Struct):
     queues: list[tuple[QueueStatus, int]] = []
     """Those that have series of their own, each with its deliveries since the broker began to hold it in memory."""
     queues_left_out: int = 0
+    certificate_expires_s: float | None = None
+    """When the certificate of its listener ends, seconds since 1970; None without TLS."""
 
 
 def read_in_steps(
@@ -91,6 +94,7 @@ def read_in_steps(
         producers_refused=bool(upkeep.full),
         long_readers=len(upkeep.readers.long),
         by_kind={kind: Totals() for kind in KINDS.values()},
+        certificate_expires_s=service.certificate_expires_s,
     )
     yield
     wanted = _wanted(section.queues)

@@ -31,6 +31,7 @@ from legato.server.connections.reconnect_pacing import ReconnectPacing
 from legato.server.connections.turns import Turns
 from legato.server.identity.audit_trail import AuditTrail
 from legato.server.identity.authentication import Authentication
+from legato.server.identity.certificate_expiry import expires_s, expiry_warnings
 from legato.server.identity.certificates import tls_context
 from legato.server.identity.exposure import has_logins
 from legato.server.identity.users import Users
@@ -146,6 +147,7 @@ class Service:
         self.stopped = False
         self.started_us = clock.now_us()
         self.takeover = Takeover(STARTED, 0.0)
+        self.certificate_expires_s = expires_s(config.tls.certificate) if config.tls.certificate else None
         self.handshake = Handshake(config, self.broker.epoch)
         self.authentication = Authentication(
             config, users if users is not None else Users.load(config), self.handshake.backup_token, clock
@@ -378,6 +380,9 @@ class Service:
         if self.config.tls.certificate and (tls := tls_context(config.tls)) is not None:
             self.config.tls = config.tls
             self._owner.use_tls(tls)
+            self.certificate_expires_s = expires_s(config.tls.certificate)
+            for said in expiry_warnings(config.tls.certificate):
+                log.warning("! %s", said)
         self.authentication.replace(self.config, users)
         self.config.role = config.role
         self.config.limits = config.limits

@@ -8,6 +8,7 @@ from legato.errors import ConfigError
 from legato.server.access.roles import check_roles, read_roles
 from legato.server.config.configuration import Config
 from legato.server.identity.audit_trail import check_audit_file
+from legato.server.identity.certificate_expiry import expiry_warnings
 from legato.server.identity.certificates import check_rules, tls_context
 from legato.server.identity.exposure import check_exposure, find_lockouts, find_views
 from legato.server.identity.tokens import Tokens
@@ -39,5 +40,5 @@ def see_usable(config: Config, users: Users, former: Config | None = None) -> li
     if config.auth.jwt.issuer:
         Tokens(config.auth.jwt)
     exposed = [f"insecure, as was asked for: {opening}" for opening in check_exposure(config, users)]
-    exposed += find_views(config)
+    exposed += find_views(config) + expiry_warnings(config.tls.certificate)
     return exposed + find_lockouts(config, users) + check_roles(read_roles(config.role), users)
