@@ -1,6 +1,6 @@
-"""P1: durable send and receive through one queue: the full broker against the bare prototype, with one client.
+"""P1: durable send and receive through one queue: the full broker against the bare prototype, with the run client.
 
-Beside it: sending alone and receiving alone; RabbitMQ's quorum queue with this client, and with aio-pika.
+Beside it: sending alone and receiving alone; RabbitMQ's quorum queue with the raw client, and with aio-pika.
 """
 
 from functools import partial
@@ -8,16 +8,16 @@ from functools import partial
 from bench import rabbitmq
 from bench.figures import Goal, interleave
 from bench.harness import finish_pairs, note, options, table, temporary_store
-from bench.processes import CEILING, LEGATO, broker, load, name_of, send_and_receive
+from bench.processes import CEILING, LEGATO, RUN, broker, load, name_of, send_and_receive
 
 WARM_UP = 20_000
 
 
-def measure(command: list[str], count: int, size: int) -> float:
+def measure(command: list[str], count: int, size: int, module: str = RUN) -> float:
     """Messages a second at once through a fresh broker on an empty store."""
     with temporary_store() as store, broker(command, store) as running:
-        send_and_receive(running.port, WARM_UP, size)
-        rate = send_and_receive(running.port, count, size)
+        send_and_receive(running.port, WARM_UP, size, module=module)
+        rate = send_and_receive(running.port, count, size, module=module)
     note(f"{name_of(command)}: {rate:,.0f} msg/s")
     return rate
 
@@ -25,9 +25,9 @@ def measure(command: list[str], count: int, size: int) -> float:
 def measure_apart(command: list[str], count: int, size: int) -> tuple[float, float]:
     """Messages a second when all are sent first, and then all are received."""
     with temporary_store() as store, broker(command, store) as running:
-        send_and_receive(running.port, WARM_UP, size)
-        sent = load("send", running.port, count, size)
-        received = load("receive", running.port, count, size)
+        send_and_receive(running.port, WARM_UP, size, module=RUN)
+        sent = load("send", running.port, count, size, module=RUN)
+        received = load("receive", running.port, count, size, module=RUN)
     return count / (sent["ended"] - sent["started"]), count / (received["ended"] - received["started"])
 
 
@@ -52,7 +52,7 @@ def main() -> None:
     if quorum:
         remark += (
             f"\n\nOne run each of a RabbitMQ {rabbitmq.release()} quorum queue, at once: "
-            f"{quorum[0]:,.0f} msg/s with the same client, {quorum[1]:,.0f} msg/s with aio-pika"
+            f"{quorum[0]:,.0f} msg/s with the raw client, {quorum[1]:,.0f} msg/s with aio-pika"
         )
     finish_pairs(
         "P1",

@@ -1,9 +1,12 @@
-"""P11: transactions of one receive and one send, each commit confirmed after its fsync, against P1 in the same run."""
+"""P11: transactions of one receive and one send, each commit confirmed after its fsync, against P1 in the same run.
+
+Both with raw clients, of which a message costs about as much.
+"""
 
 from bench import p1
 from bench.figures import Goal, interleave
 from bench.harness import finish_pairs, note, options, temporary_store
-from bench.processes import LEGATO, broker, load
+from bench.processes import LEGATO, RAW, broker, load
 
 CLIENT = "bench.rawtx"
 SPARE = 2000
@@ -27,7 +30,7 @@ def main() -> None:
     given = parser.parse_args()
     pairs = interleave(
         lambda: measure(given.count, given.size, given.sessions),
-        lambda: p1.measure(LEGATO, given.plain_count, given.size),
+        lambda: p1.measure(LEGATO, given.plain_count, given.size, RAW),
         given.pairs,
     )
     finish_pairs(

@@ -43,7 +43,7 @@ def main() -> None:
         f"durable send + receive of {given.size} bytes from Python: Legato's client, RabbitMQ {installed} and aio-pika",
         ("Legato", "RabbitMQ quorum"),
         pairs,
-        Goal(6.0, at_least=True),
+        Goal(10.0, at_least=True),
         unit="msg/s",
     )
 

@@ -67,11 +67,8 @@ class Broker:
             self.kill()
 
     def anonymous_bytes(self) -> int:
-        """Its private memory, `RssAnon`: without the pages of mapped files."""
-        for line in Path(f"/proc/{self.process.pid}/status").read_text().splitlines():
-            if line.startswith("RssAnon:"):
-                return int(line.split()[1]) * 1024
-        raise RuntimeError("this kernel does not report RssAnon")
+        """Its private memory, `RssAnon`: without the pages of mapped files, and without the processes beside it."""
+        return anonymous_bytes(self.process.pid)
 
     def processor_s(self) -> float:
         """Seconds of processor time that it has had, of all its threads; without the processes beside it."""
@@ -89,8 +86,8 @@ def _processor_s(ticks: Sequence[int]) -> float:
     return sum(ticks) / os.sysconf("SC_CLK_TCK")
 
 
-def processor_s_of_all() -> float:
-    """Seconds of processor time that this process and all that it has started have had, those included that ended."""
+def family_of(pid: int) -> dict[int, tuple[int, ...]]:
+    """A process and all that it has started, with the clock ticks of each."""
     found: dict[int, tuple[int, ...]] = {}
     children: dict[int, list[int]] = {}
     for entry in Path("/proc").glob("[0-9]*"):
@@ -100,13 +97,46 @@ def processor_s_of_all() -> float:
             continue
         found[int(entry.name)] = tuple(ticks)
         children.setdefault(parent, []).append(int(entry.name))
-    family = [os.getpid()]
-    for pid in family:
-        family += children.get(pid, [])
-    return sum(_processor_s(found[pid]) for pid in family)
+    family = [pid]
+    for member in family:
+        family += children.get(member, [])
+    return {member: found[member] for member in family}
 
 
-CEILING = [sys.executable, "-m", "bench.ceiling"]
+def processor_s_of_family(pid: int) -> float:
+    """Seconds of processor time that a process and all that it has started have had, those included that ended."""
+    return sum(_processor_s(ticks) for ticks in family_of(pid).values())
+
+
+def processor_s_of_all() -> float:
+    """`processor_s_of_family` of this process."""
+    return processor_s_of_family(os.getpid())
+
+
+def anonymous_bytes_of_family(pid: int) -> int:
+    """Private memory, `RssAnon`, of a process and all that it has started."""
+    return sum(anonymous_bytes(member) for member in family_of(pid))
+
+
+def anonymous_bytes(pid: int) -> int:
+    """Private memory of a process, `RssAnon`: without the pages of mapped files; 0 if it has just ended.
+
+    Raises:
+        RuntimeError: the kernel does not report it.
+    """
+    try:
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    except FileNotFoundError:
+        return 0
+    for line in lines:
+        if line.startswith("RssAnon:"):
+            return int(line.split()[1]) * 1024
+    if any(line.startswith("State:\tZ") for line in lines):
+        return 0
+    raise RuntimeError("this kernel does not report RssAnon")
+
+
+CEILING = [sys.executable, "-m", "bench.ceiling_runs"]
 LEGATO = [str(Path(sys.executable).with_name("legato")), "serve"]
 
 
@@ -163,6 +193,7 @@ class Client:
 
 
 RAW = "bench.rawclient"
+RUN = "bench.runclient"
 
 
 def together(module: str, arguments: Sequence[tuple[object, ...]]) -> list[dict[str, Any]]:
