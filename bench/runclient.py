@@ -54,7 +54,9 @@ def calls() -> Any:
     """
     if not batch.available:
         raise SystemExit("The run client needs legato.amqp._batch: compile it (`make install`), without LEGATO_PURE.")
-    return batch._batch.lib
+    from legato.amqp import _batch
+
+    return _batch.lib
 
 
 class Numbers:
