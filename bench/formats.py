@@ -1,4 +1,4 @@
-"""Spark's formats `legato` and `kafka`, each with its own options for the same work, in a session of Spark's defaults."""
+"""Spark's formats `legato` and `kafka`, each with its own options for the same work, in a session with defaults."""
 
 from __future__ import annotations
 
