@@ -8,6 +8,7 @@ import os
 
 from legato.errors import ListenError
 from legato.ha.members import list_members
+from legato.quoting import quoted
 from legato.server.config.configuration import Config
 
 log = logging.getLogger("legato.listening")
@@ -40,6 +41,6 @@ async def see_bindable(config: Config) -> None:
         port = config.host_and_port[1]
         for member in list_members(config.store_directory):
             if member.pid != os.getpid() and member.listen.rpartition(":")[2] == str(port):
-                log.info("= process %s of this store listens on %s too", member.pid, config.server.listen)
+                log.info("= process %d of this store listens on %s too", member.pid, quoted(config.server.listen))
                 return
         raise
