@@ -188,6 +188,6 @@ def test_sinks_that_are_remembered_are_listed_and_forgotten(broker: Server) -> N
         {"name": "bills", "last_batch": 0, "rows": 2}
     ]
     assert legato(broker, "sink", "forget", "bills", "--yes").stdout == "forgot the sink bills\n"
-    assert legato(broker, "sink", "list").stdout == ""
+    assert legato(broker, "sink", "list").stdout == "There are no sinks.\n"
     gone = legato(broker, "sink", "forget", "bills", "--yes")
     assert (gone.returncode, "There is no sink 'bills'" in gone.stderr) == (1, True)

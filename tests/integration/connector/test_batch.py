@@ -42,8 +42,8 @@ def browsed(broker: Server, *, url: str = "", **options: str) -> list[str]:
 def test_what_a_batch_does_not_find_is_said_in_a_sentence(broker: Server) -> None:
     """It was `There is no queue, subscription or assignment`, below the stack trace of a request."""
     for places, said in (
-        ({"queue": "mistyped"}, "There is no queue 'mistyped'. A batch creates none; `legato queues` lists"),
-        ({"topic": "clicks", "subscription": "mistyped"}, "There is no subscription 'mistyped'. .*`legato subscr"),
+        ({"queue": "mistyped"}, "There is no queue mistyped. A batch creates none; `legato queues` lists"),
+        ({"topic": "clicks", "subscription": "mistyped"}, "There is no subscription mistyped. .*`legato subscr"),
     ):
         with pytest.raises(ConfigError, match=said) as told:
             batches(broker, **places)
