@@ -359,7 +359,8 @@ class History(Durable):
         """Ways to leave an address that none of its messages may go."""
         losses = {"", "delayed", "dropped", "purged", "deleted"}
         if name in self.temporary or self.asked_for["unsubscribe", name]:
-            losses.remove("deleted")
+            # What waits for its redelivery when its subscription goes has nowhere to return to.
+            losses -= {"deleted", "delayed"}
         if self.asked_for["purge", name]:
             losses.remove("purged")
         address = self.plan.address(name)
