@@ -267,4 +267,4 @@ def test_a_mistake_in_an_option_comes_without_a_page_of_stack_trace() -> None:
         with pytest.raises(ConfigError) as told:
             call(LegatoDataSource(given))
         assert len(told.traceback) <= 3, "the test, its lambda, and the source"
-        assert told.value.__context__ is None
+        assert told.value.__suppress_context__

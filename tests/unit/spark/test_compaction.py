@@ -43,7 +43,7 @@ def rows_of(ledger: Path) -> list[dict[str, Any]]:
 
 def counted(ledger: Path) -> list[str]:
     count = Count()
-    count_ledger(read_segments(ledger), count)
+    count_ledger(read_segments(ledger), set(), count)
     return [*count.lines, *count.wrong]
 
 

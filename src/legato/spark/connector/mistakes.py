@@ -24,7 +24,6 @@ def told_at_once(method: Callable[_P, _R]) -> Callable[_P, _R]:
             return method(*args, **kwargs)
         except LegatoError as error:
             told = error
-        told.__cause__ = told.__context__ = None
-        raise told.with_traceback(None)
+        raise told.with_traceback(None) from None
 
     return call
