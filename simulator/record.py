@@ -160,7 +160,8 @@ class Record:
         self.counts["duplicate ids kept"] += 1
 
     def _drop(self, name: str, fact: DuplicateIdDropped) -> None:
-        if (name, fact.id) not in self._recent() and fact.id not in self.remembered.get(name, ()):
+        recent = self._kept | self._kept_before | self._pushed_out | self._pushed_out_before
+        if (name, fact.id) not in recent and fact.id not in self.remembered.get(name, ()):
             raise self.broken(f"E15: {fact.message_id} is dropped, and {name} remembers no {fact.id!r}")
         if self.originals[fact.message_id]:
             raise self.broken(f"E15: {fact.message_id} is dropped as a duplicate and is stored")
@@ -169,18 +170,15 @@ class Record:
         self.dropped.add(fact.message_id)
         self.counts["duplicates dropped"] += 1
 
-    def _recent(self) -> set[tuple[str, bytes]]:
-        """By address, ids that came or were forgotten about now: a broker decides before its commit is durable."""
-        return self._kept | self._kept_before | self._pushed_out | self._pushed_out_before
-
     def _resent(self, fact: DuplicateDropped) -> None:
         """A client sends again what it was not told about."""
         if (fact.producer, fact.number) not in self.sent_with:
             return
         name, duplicate_id, message_id = self.sent_with[fact.producer, fact.number]
         heard = self._remembers(name, duplicate_id) and self.holders[name, duplicate_id] != message_id
-        changing = (name, duplicate_id) in self._recent()
-        if changing or heard != (message_id in self.dropped) or self.plan.disk_fills:
+        # Another message had the id just now, and a broker decides by what it remembers before its commit.
+        was_taken = (name, duplicate_id) in self._kept | self._kept_before and message_id not in self.dropped
+        if was_taken or heard != (message_id in self.dropped) or self.plan.disk_fills:
             self.resent_late.add(message_id)
 
     def _check_id(self, body: bytes) -> None:
