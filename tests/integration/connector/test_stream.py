@@ -347,6 +347,8 @@ def test_what_comes_meanwhile_makes_the_next_batch_full(broker: Server) -> None:
     reader = stream(broker)
     start = reader.initialOffset()
     first = reader.latestOffset(start, ReadMaxRows(2))
+    assert reader._ahead is not None
+    assert reader._ahead.ends.result() == {"orders": 3}, "what is planned ahead is not full"
     fill(broker, "3", "4")
     assert reader.latestOffset(first, ReadMaxRows(2)) == {"orders": 4}
 
