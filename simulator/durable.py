@@ -139,7 +139,7 @@ class Durable(Record):
             case MessageStored():
                 self._stored(fact, [fact.queue], fact.queue, next(bodies))
             case QueuePaused():
-                (self.durably_paused.add if fact.paused else self.durably_paused.discard)(self.names[fact.queue])
+                self._paused(fact)
             case MessagePublished():
                 self._published(fact, bodies)
             case MessageConsumed():
@@ -161,6 +161,13 @@ class Durable(Record):
                     raise self.broken(f"P5: {fact} is of {len(gone)} messages")
                 for seq in gone:
                     self._leave(fact.queue, seq, "consumed", 0)
+
+    def _paused(self, fact: QueuePaused) -> None:
+        name = self.names[fact.queue]
+        if fact.paused:
+            self.durably_paused.add(name)
+        else:
+            self.durably_paused.discard(name)
 
     def _published(self, fact: MessagePublished, bodies: Iterator[bytes]) -> None:
         if not fact.subscriptions:

@@ -358,7 +358,7 @@ class History(Durable):
     def _losses(self, name: str) -> set[str]:
         """Ways to leave an address that none of its messages may go."""
         losses = {"", "delayed", "dropped", "purged", "deleted"}
-        if name in self.temporary or self.asked_for["unsubscribe", name]:
+        if self.done["delete", name] or self.done["unsubscribe", name]:
             # What waits for its redelivery when its subscription goes has nowhere to return to.
             losses -= {"deleted", "delayed"}
         if self.asked_for["purge", name]:

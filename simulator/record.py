@@ -97,6 +97,7 @@ class Record:
         self.ever_paused: set[str] = set()
         """Queues that somebody wanted paused."""
         self.durably_paused: set[str] = set()
+        """Queues that are, by the last commit."""
         self.paused: set[str] = set()
         """Queues that are, as was told, and that nobody can have resumed."""
         self.resumes: Counter[str] = Counter()
