@@ -75,6 +75,10 @@ REFUSED_NUMBERS_KEPT = 16_384
 PRODUCERS_REVIEWED = 1_000
 """Producers that are looked at in one go to find those to forget."""
 STORE_MAP_BYTES_DEFAULT = 1 << 40
+STORE_FULL_SHARE = 0.95
+"""Of the map so much may be used when a message is stored; the rest is for commits that store none, as consuming."""
+LOG_SHARE = 0.25
+"""Of the map the log may take so much before facts go that no ledger has, also where `store.log_bytes` is more."""
 LOG_BYTES_DEFAULT = 4 << 30
 FREE_DISK_RESERVE_BYTES = 64 << 20
 """Below this producers are refused, so that consumers, who also need pages, can still empty queues."""

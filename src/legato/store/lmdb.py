@@ -288,11 +288,11 @@ class LmdbStore:
 
     def commit(self, batch: Batch) -> int:
         """See `Store.commit`."""
-        if not (batch.bodies or batch.chunks or batch.runs):
+        if not _grows(batch):
             return self._with_reserve(lambda: self._commit(batch))
         if self._reserve.spent:
             self._refuse_to_grow(batch)
-        return self._commit(batch)
+        return self._with_freed(lambda: self._commit(batch))
 
     def _commit(self, batch: Batch) -> int:
         changes = gather(batch)
@@ -300,6 +300,8 @@ class LmdbStore:
             meta = self._meta(txn)
             if batch.epoch != meta.epoch:
                 raise FencedError(f"epoch {batch.epoch} is over: the store is in epoch {meta.epoch}")
+            if _grows(batch):
+                self._refuse_to_fill(txn, batch)
             apply_changes(txn, self._databases, meta, changes)
             self._append(txn, meta, batch.time_us, batch.facts)
             used_before = used_bytes(self._env) if batch.runs else 0
@@ -384,7 +386,8 @@ class LmdbStore:
 
     def usage(self) -> Usage:
         """See `Store.usage`; bytes in use are those of live pages, not the size of the file."""
-        live_bytes = self._live_bytes()
+        with self._reading() as txn:
+            live_bytes = self._live_bytes(txn)
         disk = os.statvfs(self.path)
         room_bytes = self._room_bytes(live_bytes)
         reserved = not self._reserve.spent or room_bytes >= RESERVE_BYTES
@@ -405,19 +408,33 @@ class LmdbStore:
         held = holding_readings(self._env)
         return (self.path / DATA_NAME).stat().st_size - (used_bytes(self._env) if held else live_bytes)
 
-    def _live_bytes(self) -> int:
-        with self._reading() as txn:
-            stats = [txn.stat(database) for database in msgspec.structs.astuple(self._databases)]
-        return sum(map(_bytes_of, stats))
+    def _live_bytes(self, txn: Any) -> int:
+        return sum(_bytes_of(txn.stat(database)) for database in msgspec.structs.astuple(self._databases))
 
     def _with_reserve(self, write: Callable[[], T]) -> T:
         """Do what must not fail for lack of room, if need be with the reserve."""
         try:
-            return write()
+            return self._with_freed(write)
         except StoreFullError as error:
             if isinstance(error.__cause__, lmdb.MapFullError) or not self._spend_reserve():
                 raise
         return write()
+
+    def _with_freed(self, write: Callable[[], T]) -> T:
+        """Do what finds the map full once more, when the pages are released that the last commits freed."""
+        try:
+            return write()
+        except StoreFullError as error:
+            if not isinstance(error.__cause__, lmdb.MapFullError):
+                raise
+        self._release_freed()
+        return write()
+
+    def _release_freed(self) -> None:
+        """Have LMDB use what the last commits freed: it does so two commits later, and what fails is no commit."""
+        for _ in range(2):
+            with self._writing() as txn:
+                txn.put(STATE_KEY, values.encode(self._meta(txn)), db=self._databases.meta)
 
     def _spend_reserve(self) -> bool:
         """Whether there is more room now."""
@@ -436,14 +453,25 @@ class LmdbStore:
         Raises:
             StoreFullError: there would not be as much.
         """
-        pieces = [
-            *batch.bodies,
-            *(data for _, _, data in batch.chunks),
-            *(block for run in batch.runs for block in run),
-        ]
-        wanted_bytes = RESERVE_BYTES + 2 * sum(map(len, pieces))
-        if self._room_bytes(self._live_bytes()) < wanted_bytes:
+        wanted_bytes = RESERVE_BYTES + 2 * _stored_bytes(batch)
+        with self._reading() as txn:
+            live_bytes = self._live_bytes(txn)
+        if self._room_bytes(live_bytes) < wanted_bytes:
             raise StoreFullError(f"the disk of the store in {self.path} is full; what room is left is for consuming")
+
+    def _refuse_to_fill(self, txn: Any, batch: Batch) -> None:
+        """Keep the last part of the map for batches that store no message.
+
+        Raises:
+            StoreFullError: the batch would use some of it.
+        """
+        bytes_max = int(self._map_bytes * limits.STORE_FULL_SHARE)
+        wanted_bytes = _stored_bytes(batch)
+        if used_bytes(self._env) + wanted_bytes > bytes_max and self._live_bytes(txn) + wanted_bytes > bytes_max:
+            raise StoreFullError(
+                f"the map of the store in {self.path} is full, what room is left is for consuming; "
+                "enlarge store.map_bytes"
+            )
 
     def copy_to(self, directory: Path) -> None:
         """Write a copy, as of the last commit and without free pages, into an empty directory.
@@ -527,6 +555,17 @@ class LmdbStore:
                 raise StoreCorruptError(f"the store in {self.path} has an index entry but no record for queue {queue}")
             found.append(record)
         return found
+
+
+def _grows(batch: Batch) -> bool:
+    """Whether it stores messages, or parts of them."""
+    return bool(batch.bodies or batch.chunks or batch.runs)
+
+
+def _stored_bytes(batch: Batch) -> int:
+    """How many bytes of messages it stores."""
+    bodies = sum(map(len, batch.bodies)) + sum(len(data) for _, _, data in batch.chunks)
+    return bodies + sum(len(block) for run in batch.runs for block in run)
 
 
 def _bytes_of(stat: dict[str, int]) -> int:

@@ -28,6 +28,17 @@ def fill(store: LmdbStore) -> int:
     raise AssertionError("the store took everything")
 
 
+def store_while_there_is_room(store: LmdbStore, last: int, in_a_batch: int, size: int) -> int:
+    """Store messages after the `last` one until a batch is refused; returns the last that fitted in."""
+    epoch = store.meta().epoch
+    while True:
+        try:
+            store.commit(batch_of(epoch, *[stored(last + number, size=size) for number in range(1, in_a_batch + 1)]))
+        except StoreFullError:
+            return last
+        last += in_a_batch
+
+
 def empty_and_fill_again(store: LmdbStore, last: int) -> None:
     """Consuming makes room for as many again."""
     epoch = store.meta().epoch
@@ -45,6 +56,24 @@ def test_a_full_map_refuses_the_batch_and_consuming_makes_room_again(tmp_path: P
     assert last >= 500
     assert store.usage().used_bytes > 6 << 20
     empty_and_fill_again(store, last)
+    store.close()
+
+
+@pytest.mark.parametrize("map_bytes", [2 << 20, 4 << 20])
+@pytest.mark.parametrize("in_a_batch", range(1, 41, 3))
+def test_a_map_filled_by_batches_of_any_size_leaves_room_to_consume_all_at_once(
+    tmp_path: Path, map_bytes: int, in_a_batch: int
+) -> None:
+    store = LmdbStore(tmp_path, map_bytes=map_bytes, sync=False)
+    epoch = store.begin_epoch("b", 0).epoch
+    store.commit(batch_of(epoch, QueueCreated(1, "q")))
+    last = 0
+    # One after the other takes less and less, until nothing fits.
+    for size in (20_000, 3_000, 100):
+        last = store_while_there_is_room(store, last, in_a_batch, size)
+    store.commit(batch_of(epoch, *map(consumed, range(1, last + 1))))
+    store.commit(batch_of(epoch, stored(last + 1, size=20_000)))
+    assert waiting(store) == [last + 1]
     store.close()
 
 

@@ -46,6 +46,20 @@ def test_the_bound_of_the_log_holds_however_much_is_committed_between_two_looks(
     store.close()
 
 
+def test_a_small_map_bounds_the_log_by_its_share_of_it(tmp_path: Path) -> None:
+    """With the bound of a large store the log alone filled the map, and nothing made room again."""
+    map_bytes = 1 << 20
+    store = LmdbStore(tmp_path / "store", sync=False, map_bytes=map_bytes)
+    section = StoreSection(directory=str(tmp_path), map_bytes=map_bytes, free_disk_reserve_bytes=0)
+    kept = Upkeep(store, section, SystemClock())
+    epoch = store.begin_epoch("b", NOW_US).epoch
+    for _ in range(20):
+        commit(store, epoch, 1000)
+        kept._forget(False)
+    assert 0 < store.log_bytes() <= map_bytes * limits.LOG_SHARE + 3 * 4096
+    store.close()
+
+
 def test_what_a_ledger_has_goes_at_once(upkept: tuple[LmdbStore, Upkeep], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "LOG_TRIM_RECORDS", 7)
     store, kept = upkept

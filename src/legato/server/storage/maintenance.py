@@ -16,7 +16,6 @@ from legato.store.base import Store
 
 log = logging.getLogger("legato.upkeep")
 
-_FULL_SHARE = 0.95
 _PRUNE_STEPS = 100
 _PRUNE_PAUSE_S = 0.005
 _TRIM_STEPS = 100
@@ -59,7 +58,7 @@ class Upkeep:
             full = "the disk is full; what room the store has left is for those who consume"
         elif usage.free_disk_bytes + usage.file_room_bytes < reserve:
             full = f"only {usage.free_disk_bytes >> 20} MiB of disk are free; the reserve is {reserve >> 20} MiB"
-        elif usage.used_bytes > usage.capacity_bytes * _FULL_SHARE:
+        elif usage.used_bytes > usage.capacity_bytes * limits.STORE_FULL_SHARE:
             full = f"store.map_bytes ({usage.capacity_bytes}) is used up to 95 %; enlarge it or empty some queues"
         else:
             full = ""
@@ -103,12 +102,15 @@ class Upkeep:
 
     def _through(self, first: int, last: int) -> int:
         """Up to which position the log is not needed: what the ledger has, or what exceeds the log's bound."""
-        excess = self._store.log_bytes() - self._section.log_bytes
+        log_bytes_max = min(self._section.log_bytes, int(self._section.map_bytes * limits.LOG_SHARE))
+        excess = self._store.log_bytes() - log_bytes_max
         through = self.exported_through()
         if excess > 0:
             records = last - first + 1
-            bound = first + records * excess // (excess + self._section.log_bytes)
+            bound = first + records * excess // (excess + log_bytes_max)
             if bound > through:
-                log.warning("! the log exceeds store.log_bytes: facts up to %s go before a ledger has them", bound)
+                log.warning(
+                    "! the log exceeds %s bytes: facts up to %s go before a ledger has them", log_bytes_max, bound
+                )
             through = max(through, bound)
         return min(through, last)
