@@ -110,7 +110,7 @@ class Upkeep:
             bound = first + records * excess // (excess + log_bytes_max)
             if bound > through:
                 log.warning(
-                    "! the log exceeds %s bytes: facts up to %s go before a ledger has them", log_bytes_max, bound
+                    "! the log exceeds %d bytes: facts up to %d go before a ledger has them", log_bytes_max, bound
                 )
             through = max(through, bound)
         return min(through, last)
