@@ -127,7 +127,7 @@ class Plan(msgspec.Struct, frozen=True):
 
     def address(self, name: str) -> QueuePlan | None:
         """The plan of a queue or a subscription; None of dead letters and what else there is."""
-        if name in (DURABLE, SHARED, VISITS):
+        if name in (DURABLE, SHARED, VISITS) or name.startswith("volatile://"):
             return self.topic
         return next((queue for queue in self.queues if queue.name == name), None)
 
