@@ -54,6 +54,7 @@ class NumberedProducers:
     def detach(self, producer: Producer, *, forget: bool) -> None:
         """A numbered producer's link ended; `forget` says that it closed for good."""
         producer.links -= 1
+        producer.leaving += 1
         self._kernel.change(Detached(self, producer))
         if producer.links == 0 and forget:
             self.attached.pop(producer.name, None)
@@ -117,9 +118,10 @@ class Detached(msgspec.Struct, gc=False):
     producer: Producer
 
     def durable(self, outcome: Outcome) -> None:
-        """The store remembers its numbers."""
+        """The store remembers its numbers, if no later link has brought more."""
         producer, attached = self.producer, self.producers.attached
-        if producer.links == 0 and attached.get(producer.name) is producer:
+        producer.leaving -= 1
+        if producer.links == 0 and producer.leaving == 0 and attached.get(producer.name) is producer:
             del attached[producer.name]
 
     def refused(self, refusal: RefusedCommit) -> None:

@@ -14,10 +14,11 @@ class Producer:
     """The state of a numbered producer.
 
     `last` is the highest number handled, `stored` the highest that is stored or on its way to the store; `refused` are
-    those that were not stored, so a resend of them is new; the oldest of them are forgotten.
+    those that were not stored, so a resend of them is new; the oldest of them are forgotten. `links` are attached,
+    `leaving` ended, and what they brought may not be durable yet.
     """
 
-    __slots__ = ("id", "last", "links", "name", "refused", "stored")
+    __slots__ = ("id", "last", "leaving", "links", "name", "refused", "stored")
 
     def __init__(self, record: ProducerRecord) -> None:
         self.id = record.producer
@@ -25,6 +26,7 @@ class Producer:
         self.last = self.stored = record.last_number
         self.refused = RefusedNumbers.of(record)
         self.links = 0
+        self.leaving = 0
         self.stored = self.refused.highest_other(self.stored)
 
     def is_duplicate(self, number: int) -> bool:

@@ -325,11 +325,34 @@ def test_a_refused_id_is_lost_with_its_message() -> None:
 
 def test_a_producer_without_links_is_let_go_of_once_its_numbers_are_durable() -> None:
     producers = Scenario().broker.producers
-    producer, linked = producers.attach("p"), producers.attach("linked")
-    producer.links = 0
-    for each in (producer, linked):
+    linked = producers.attach("linked")
+    for each in (producers.attach("p"), producers.attach("linked")):
+        producers.detach(each, forget=False)
         Detached(producers, each).durable(Outcome([], ()))
     assert producers.attached == {"linked": linked}
+
+
+def test_a_producer_whose_second_link_ended_too_stays_until_what_that_brought_is_durable() -> None:
+    """Two losses of the connection, one after the other: the end of the first link was durable before what came over
+    the second one was, the producer was read anew from the store, and a message that came again was stored twice."""
+    s = Scenario()
+    broker = s.broker
+    queue, producers = broker.directory.queue("q"), broker.producers
+
+    def send_and_lose(number: int) -> None:
+        producer = producers.attach("p")
+        broker.publisher.publish_numbered(queue, b"m", "", number, producer, number)
+        producers.detach(producer, forget=False)
+
+    send_and_lose(1)
+    first = broker.take_batch(0)
+    assert first is not None
+    s.store.commit(first)
+    send_and_lose(2)
+    broker.committed(0)
+    send_and_lose(2)
+    s.run()
+    assert queue.stored == 2
 
 
 def test_a_producer_that_came_back_by_that_name_stays() -> None:
