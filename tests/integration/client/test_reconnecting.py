@@ -21,7 +21,7 @@ from legato.client.failover.uri import Host
 from tests.integration.client.helpers import WAIT_S, drain, receive, send, texts
 from tests.integration.ha.relay import Relay
 from tests.support.broker import BrokerPair
-from tests.support.server import Server, free_port
+from tests.support.server import Server, free_port, server
 
 Connect = Callable[..., Connection]
 Factory = Callable[..., ConnectionFactory]
@@ -307,8 +307,8 @@ def telling(tmp_path: Path) -> Iterator[tuple[Server, Server]]:
     addresses = {"LEGATO_HA_ADDRESSES": ",".join(f"127.0.0.1:{port}" for port in ports)}
     servers = [Server(tmp_path / "store", port=port, environment=addresses).start() for port in ports]
     yield servers[0], servers[1]
-    for server in servers:
-        server.kill()
+    for each in servers:
+        each.kill()
 
 
 def test_a_client_that_was_told_one_broker_finds_the_others(
@@ -411,3 +411,27 @@ def test_a_failover_listener_may_be_a_coroutine_function(calm_pair: BrokerPair) 
     with Relay(calm_pair.primary.port) as relay:
         (event,) = asyncio.run(story(relay))
     assert event.same_server
+
+
+def test_who_holds_more_than_a_small_frame_can_name_comes_back(tmp_path: Path, open_connection: Connect) -> None:
+    """The claims did not fit the broker's frame: it ended the connection, and that began anew, for ever."""
+    environment = {"LEGATO_SERVER_MAX_FRAME_BYTES": "1024"}
+    numbers = [str(number) for number in range(300)]
+    with server(tmp_path / "store", environment=environment) as broker:
+        connection = open_connection(f"amqp://localhost:{broker.port}")
+        send(connection, "q", *numbers)
+        session = connection.create_session(acknowledge_mode=AcknowledgeMode.CLIENT)
+        consumer = session.create_consumer(session.create_queue("q"))
+        held = receive(consumer, 200)
+        told = Told(connection)
+        broker.kill()
+        broker.start()
+        told.wait_for_failover()
+        # Those that were not named come again, flagged; none is lost, and those that were named do not.
+        rest = receive(consumer, 100)
+        while (more := consumer.receive_no_wait()) is not None:
+            rest.append(more)
+        assert {*texts(held), *texts(rest)} == {*numbers}
+        again = [message for message in rest if message.body in texts(held)]
+        assert all(message.redelivered for message in again)
+        assert 0 < len(again) < 200

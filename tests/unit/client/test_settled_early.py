@@ -11,6 +11,7 @@ from legato.amqp.engine.outcomes import DELIVERY_FAILED, Outcome
 from legato.client.failover.contract import CONTRACTS
 from legato.client.links.receiver_end import ReceiverEnd
 from legato.client.links.session_state import AcknowledgeMode
+from legato.limits import MAX_FRAME_BYTES
 
 
 class NewLink:
@@ -38,11 +39,20 @@ def consumer(prefetch: int) -> ReceiverEnd:
         coordinator=None,
         flowing=True,
         holds_back=False,
-        session=SimpleNamespace(receiver=lambda name, source, properties: NewLink(properties)),
+        session=SimpleNamespace(
+            receiver=lambda name, source, properties: NewLink(properties),
+            connection=SimpleNamespace(remote_max_frame_bytes=MAX_FRAME_BYTES),
+        ),
         restored=lambda end: None,
         touch=lambda: None,
     )
-    source: Any = SimpleNamespace(properties=dict, terminus=lambda: None, check_answer=lambda answer: None)
+    source: Any = SimpleNamespace(
+        properties=dict,
+        terminus=lambda: None,
+        check_answer=lambda answer: None,
+        destination=SimpleNamespace(name="q"),
+        selector=None,
+    )
     end = ReceiverEnd(channel, "c", source, prefetch)
     end.attach()
     return end

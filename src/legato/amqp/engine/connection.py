@@ -7,6 +7,7 @@ from typing import Any
 
 from cproton import ffi, lib
 
+from legato import limits
 from legato.amqp.engine import batch
 from legato.amqp.engine.deliveries import Deliveries, Known
 from legato.amqp.engine.events import (
@@ -128,6 +129,12 @@ class Connection:
             lib.PN_TRANSPORT_ERROR: self._on_transport_error,
             lib.PN_TRANSPORT_TAIL_CLOSED: self._on_tail_closed,
         }
+
+    @property
+    def remote_max_frame_bytes(self) -> int:
+        """The largest frame that the peer takes (AMQP 2.7.1); known once it has opened the connection."""
+        frame_bytes: int = lib.pn_transport_get_remote_max_frame(self._transport)
+        return frame_bytes or limits.FRAME_BYTES_MOST
 
     @property
     def held_bytes(self) -> int:

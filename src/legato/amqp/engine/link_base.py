@@ -40,6 +40,10 @@ class LinkConnection(Protocol):
     _deliveries: dict[Any, tuple[Link, int, Any]]
     _batches: bool
 
+    @property
+    def remote_max_frame_bytes(self) -> int:
+        """The largest frame that the peer takes."""
+
     def _produce(self) -> None:
         """Have the engine make bytes of what it was told."""
 

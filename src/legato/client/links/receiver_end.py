@@ -26,7 +26,9 @@ LAZY_MAX = 200
 """DUPS_OK: acknowledgements that may wait for the next lump (CONTRACT C5)."""
 HELD_MAX = 16_000
 """Claims that fit the one frame of an attach; what an application holds beyond that comes again, flagged."""
-
+_CLAIM_BYTES = 8
+_ATTACH_BYTES = 512
+"""What an attach takes besides its claims and its texts, at most."""
 
 _ACKNOWLEDGED_LATER = (AcknowledgeMode.CLIENT, AcknowledgeMode.INDIVIDUAL)
 _KEEPING = (AcknowledgeMode.AUTO, AcknowledgeMode.CLIENT, AcknowledgeMode.INDIVIDUAL)
@@ -67,6 +69,7 @@ class ReceiverEnd(DispositionEnd):
         session = self.channel.session
         assert session is not None
         properties = self.source.properties() | {names.REPORTS_PRESENTED: True}
+        self.incoming.forget_beyond(self._claims_max(session.connection.remote_max_frame_bytes))
         held = self.incoming.held()
         if held:
             properties[names.HELD] = Array([ULong(seq) for seq in held])
@@ -79,6 +82,12 @@ class ReceiverEnd(DispositionEnd):
         self.link.streams = True
         self._credit = 0
         self._ramp = FIRST_CREDIT
+
+    def _claims_max(self, frame_bytes: int) -> int:
+        """How many claims fit a frame that the broker takes."""
+        texts = (self.name, self.source.destination.name, self.source.selector or "")
+        room_bytes = frame_bytes - _ATTACH_BYTES - sum(len(text.encode()) for text in texts)
+        return min(max(room_bytes // _CLAIM_BYTES, 0), HELD_MAX)
 
     def connection_lost(self) -> tuple[list[Delivery], int]:
         """The wire is gone; returns the deliveries that the application has, and how many it has not seen."""
@@ -96,7 +105,6 @@ class ReceiverEnd(DispositionEnd):
             again=again,
             resolve=contract.resolves_calls,
         )
-        self.incoming.forget_beyond(HELD_MAX)
         self.close_if_asked()
         return with_application, unseen
 
