@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from legato.cli.options import LEDGER_DEFAULT, JsonOption
+from legato.cli.options import JsonOption, LedgerArgument, ledger_of
 from legato.cli.output import say, say_json
 
 
@@ -26,9 +26,7 @@ def time_of(text: str) -> datetime:
 
 
 def audit(
-    ledger: Annotated[
-        Path, typer.Argument(metavar="LEDGER", help="Directory of the ledger segments.")
-    ] = LEDGER_DEFAULT,
+    ledger: LedgerArgument = None,
     report: Annotated[
         Path | None, typer.Option("--report", help="Write the page with pictures here.", metavar="FILE.html")
     ] = None,
@@ -36,8 +34,10 @@ def audit(
         Path | None,
         typer.Option(
             "--store",
-            help="The ledger's store. If no broker uses it now, the audit knows exactly which messages still wait.",
+            help="The ledger's store: the segments are in DIR/ledger, if LEDGER is left out. If no broker uses the "
+            "store now, the audit knows exactly which messages still wait.",
             metavar="DIR",
+            show_default=False,
         ),
     ] = None,
     begin: Annotated[
@@ -86,7 +86,12 @@ def audit(
 
     scope = Scope(_us(begin), _us(end), destination)
     result = run_audit(
-        ledger, store_dir=store, report_path=report, scope=scope, master=master, keep_classes=keep_classes
+        ledger_of(ledger, store),
+        store_dir=store,
+        report_path=report,
+        scope=scope,
+        master=master,
+        keep_classes=keep_classes,
     )
     if as_json:
         say_json(json.loads(result.to_json()))

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from legato.cli.options import URL_DEFAULT, UrlOption
+from legato.cli.options import LEDGER_NAME, URL_DEFAULT, UrlOption
 from legato.cli.output import say
 
 
@@ -55,8 +55,8 @@ def console(
     """
     from legato.console.serve import Options, serve
 
-    if ledger is None and store is not None and (store / "ledger").is_dir():
-        ledger = store / "ledger"
+    if ledger is None and store is not None and (store / LEDGER_NAME).is_dir():
+        ledger = store / LEDGER_NAME
     options = Options(
         url=url,
         listen=listen,

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from legato.cli.commands import Commands
 from legato.cli.options import URL_DEFAULT, JsonOption, UrlOption
 from legato.cli.output import say, say_lines
 from legato.quoting import quoted, sentence
@@ -25,13 +26,11 @@ if TYPE_CHECKING:
 REISSUES_MAX = 3
 """As `legato.administration.dead_letters` has it, which is imported where it is needed only."""
 
-app = typer.Typer(
+app = Commands(
     name="dlq",
     help="Dead letters: list them by cause, show, edit, reissue and mute them.",
     epilog="Begin with `legato dlq list`. QUEUE is a dead-letter queue, such as DLQ.orders, or the queue its messages "
     "came from, such as orders. ID is a message id, or the unique beginning of one.",
-    no_args_is_help=True,
-    context_settings={"help_option_names": ["-h", "--help"]},
 )
 
 LettersArgument = Annotated[

@@ -6,17 +6,16 @@ from typing import Annotated, Any
 
 import typer
 
+from legato.cli.commands import Commands
 from legato.cli.options import URL_DEFAULT, JsonOption, UrlOption
 from legato.cli.output import say, say_json
 from legato.quoting import quoted, sentence
 
 PREFIX_DEFAULT = "flows."
 
-app = typer.Typer(
+app = Commands(
     name="flows",
     help="Follow flows through the stages of services.",
-    no_args_is_help=True,
-    context_settings={"help_option_names": ["-h", "--help"]},
 )
 
 

@@ -13,26 +13,19 @@ from typing import Annotated, Literal
 
 import typer
 
+from legato.cli.commands import Commands
 from legato.cli.confirmation import DryRunOption, YesOption, confirm
-from legato.cli.options import LEDGER_DEFAULT, JsonOption
+from legato.cli.options import JsonOption, LedgerArgument, LedgerStoreOption, ledger_of
 from legato.cli.output import say, say_json, say_lines
 from legato.quoting import sentence
 
-app = typer.Typer(
+app = Commands(
     name="ledger",
     help="The ledger of every message's life: ask it in SQL, and make tables of it for Spark and other tools.",
-    no_args_is_help=True,
-    context_settings={"help_option_names": ["-h", "--help"]},
 )
 
 OutputFormat = Literal["table", "json", "csv", "parquet"]
 
-LedgerArgument = Annotated[
-    str, typer.Argument(metavar="LEDGER", help="Directory of the ledger segments.", show_default=False)
-]
-SegmentsArgument = Annotated[
-    Path, typer.Argument(metavar="LEDGER", help="Directory of the ledger segments.", show_default=False)
-]
 TablesArgument = Annotated[Path, typer.Argument(metavar="TABLES", help="Directory of the tables.", show_default=False)]
 MasterOption = Annotated[
     str | None,
@@ -48,8 +41,15 @@ MasterOption = Annotated[
 
 @app.command("run")
 def run(
-    ledger: LedgerArgument,
-    tables: TablesArgument,
+    places: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="[LEDGER] TABLES",
+            help="Directory of the ledger segments, which --store can name instead; directory of the tables.",
+            show_default=False,
+        ),
+    ],
+    store: LedgerStoreOption = None,
     once: Annotated[bool, typer.Option("--once", help="Process the segments that exist now, and exit.")] = False,
     every_s: Annotated[
         float, typer.Option("--every", help="Without --once: seconds between two looks for new segments.")
@@ -68,8 +68,9 @@ def run(
 
     The exit code is 1 if segments are missing from the ledger.
 
-    Example: legato ledger run ./store/ledger ./tables --once
+    Examples: legato ledger run ./store/ledger ./tables --once; legato ledger run ./tables --store ./store
     """
+    ledger, tables = _ledger_and_tables(places, store)
     from legato.spark.runtime.session import start_session
     from legato.spark.tables.ledger_tables import LedgerTables
 
@@ -92,6 +93,17 @@ def run(
     say(f"{portions} portion{'' if portions == 1 else 's'} in {tables}")
     if _complain(tables):
         raise typer.Exit(1)
+
+
+def _ledger_and_tables(places: list[str], store: Path | None) -> tuple[str, Path]:
+    if len(places) != 1 + (store is None):
+        given = "TABLES only" if store is not None else "LEDGER and TABLES"
+        raise typer.BadParameter(
+            f"give {given}, such as legato ledger run ./store/ledger ./tables, or legato ledger run ./tables "
+            "--store ./store",
+            param_hint="[LEDGER] TABLES",
+        )
+    return (places[0] if store is None else str(ledger_of(None, store))), Path(places[-1])
 
 
 def _complain(tables: Path) -> bool:
@@ -128,9 +140,8 @@ def query(
         str | None,
         typer.Argument(metavar="SQL", help="The question, or - to read it from standard input.", show_default=False),
     ] = None,
-    ledger: Annotated[
-        Path | None, typer.Argument(metavar="[LEDGER]", help="Directory of the ledger segments.", show_default=False)
-    ] = None,
+    ledger: LedgerArgument = None,
+    store: LedgerStoreOption = None,
     tables: Annotated[bool, typer.Option("--tables", help="List the tables and their columns instead.")] = False,
     output_format: Annotated[
         OutputFormat | None,
@@ -146,7 +157,7 @@ def query(
     ] = None,
     rows: Annotated[int, typer.Option("--rows", help="Show at most N rows of a table; 0: all.", min=0)] = 100,
 ) -> None:
-    """Ask a ledger in SQL, with DuckDB: no Java, no broker. LEDGER is ./store/ledger unless it is given.
+    """Ask a ledger in SQL, with DuckDB: no Java, no broker.
 
     What a broker writes meanwhile is in the next answer. Install it with pip install 'legato[query]'.
 
@@ -163,7 +174,7 @@ def query(
         raise typer.BadParameter("give SQL, or --tables to see what there is to ask", param_hint="SQL")
     elif ledger is not None and Path(sql).is_dir() and not ledger.exists():
         ledger, sql = Path(sql), str(ledger)
-    ledger = ledger or LEDGER_DEFAULT
+    ledger = ledger_of(ledger, store)
     if sql == "-":
         sql = sys.stdin.read()
     with LedgerQuery(ledger) as opened:
@@ -175,7 +186,8 @@ def query(
 
 @app.command("compact")
 def compact(
-    ledger: SegmentsArgument,
+    ledger: LedgerArgument = None,
+    store: LedgerStoreOption = None,
     rows: Annotated[int, typer.Option("--rows", help="At most N facts in a segment.", min=1)] = 250_000,
     yes: YesOption = False,
     dry_run: DryRunOption = False,
@@ -189,6 +201,7 @@ def compact(
     from legato.spark.ledger import compaction
     from legato.spark.ledger.segments import segments_of
 
+    ledger = ledger_of(ledger, store)
     merges = compaction.merges_of(ledger, rows)
     count = sum(len(merge.sources) for merge in merges)
     if not merges:
@@ -205,10 +218,11 @@ def compact(
 
 @app.command("trim")
 def trim(
-    ledger: SegmentsArgument,
     keep: Annotated[
         str, typer.Option("--keep", help="How much to keep: 30d, 12h, 90m, 2w.", metavar="TIME", show_default=False)
     ],
+    ledger: LedgerArgument = None,
+    store: LedgerStoreOption = None,
     yes: YesOption = False,
     dry_run: DryRunOption = False,
 ) -> None:
@@ -223,6 +237,7 @@ def trim(
 
     from legato.spark.ledger import trimming
 
+    ledger = ledger_of(ledger, store)
     before_us = time.time_ns() // 1000 - round(seconds_of(keep) * 1e6)
     wanted = trimming.trim_of(ledger, before_us)
     if wanted is None:
@@ -268,14 +283,13 @@ def story(
         str,
         typer.Argument(metavar="MESSAGE", help="A message id, or QUEUE/SEQ as an audit prints it.", show_default=False),
     ],
-    ledger: Annotated[
-        Path, typer.Argument(metavar="LEDGER", help="Directory of the ledger segments.")
-    ] = LEDGER_DEFAULT,
+    ledger: LedgerArgument = None,
+    store: LedgerStoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Tell the story of one message: where it was stored, who received it, why it came back, where it went.
 
-    Example: legato story ID:1f0c-7 ./store/ledger
+    Examples: legato story ID:1f0c-7; legato story ID:1f0c-7 --store /var/lib/legato/store
     """
     import msgspec
 
@@ -284,6 +298,7 @@ def story(
     from legato.spark.ledger.segments import being_read, segments_of
     from legato.spark.runtime.session import start_session
 
+    ledger = ledger_of(ledger, store)
     segments_of(ledger)
     with being_read(ledger):
         told = tell(read_ledger(start_session("legato-story"), ledger), message)

@@ -2,7 +2,7 @@
 
 import sys
 import traceback
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -31,18 +31,40 @@ from legato.cli import (
     topic,
     user,
 )
+from legato.cli.commands import CommandGroup, Commands
 from legato.cli.failures import EXIT_FAILED, EXIT_INTERRUPTED, explain, hide_interrupted_calls
+from legato.cli.options import URL_GIVEN
 from legato.cli.output import say, say_lines
+from legato.cli.whereabouts import with_whereabouts
+from legato.errors import JMSError
 from legato.quoting import ERROR_CHARACTERS_MAX, escaped
 
-app = typer.Typer(
+
+class _Legato(CommandGroup):
+    """All commands; an error that no broker can be reached says where one may be."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """See `CommandGroup`."""
+        try:
+            return super().invoke(ctx)
+        except JMSError as error:
+            context = ctx.meta.get(URL_GIVEN)
+            if context is None:
+                raise
+            source = context.get_parameter_source("url")
+            told = with_whereabouts(error, context.params, url_given_by=source.name if source else "")
+            if told is error:
+                raise
+            raise told from error
+
+
+app = Commands(
     name="legato",
+    cls=_Legato,
     help="Durable messaging with Jakarta Messaging semantics that carries on through the failure of its broker.",
     epilog="Start with `legato demo`, or with `legato serve --store ./store` in one terminal and "
     "`legato send hello 'a first message'` in another.",
-    no_args_is_help=True,
     pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command("serve")(serve.serve)
 app.command("demo")(demo.demo)

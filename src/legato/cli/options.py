@@ -6,8 +6,19 @@ from typing import Annotated
 import typer
 
 URL_DEFAULT = "amqp://localhost:5672"
-LEDGER_DEFAULT = Path("store", "ledger")
+STORE_DEFAULT = Path("store")
+LEDGER_NAME = "ledger"
+LEDGER_DEFAULT = STORE_DEFAULT / LEDGER_NAME
 """Where a broker with `--store ./store` writes its ledger."""
+
+URL_GIVEN = "legato.url"
+"""Under it the context of a command that looks for a broker is among the `meta` of all contexts."""
+
+
+def _keep_context(context: typer.Context, url: str) -> str:
+    context.meta[URL_GIVEN] = context
+    return url
+
 
 UrlOption = Annotated[
     str,
@@ -16,6 +27,7 @@ UrlOption = Annotated[
         envvar="LEGATO_URL",
         help="Where the brokers are: amqp://primary:5672,backup:5673 names both.",
         metavar="URL",
+        callback=_keep_context,
     ),
 ]
 QueueArgument = Annotated[str, typer.Argument(metavar="QUEUE", help="The queue's name.", show_default=False)]
@@ -24,3 +36,27 @@ StoreOption = Annotated[
     Path | None,
     typer.Option("--store", help="The store directory.", metavar="DIR", show_default=False),
 ]
+LedgerArgument = Annotated[
+    Path | None,
+    typer.Argument(
+        metavar="[LEDGER]",
+        help="Directory of the ledger segments; that of the store (--store), or ./store/ledger, if left out.",
+        show_default=False,
+    ),
+]
+LedgerStoreOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--store",
+        help="The store whose ledger it is, if LEDGER is left out: the segments are in DIR/ledger.",
+        metavar="DIR",
+        show_default=False,
+    ),
+]
+
+
+def ledger_of(ledger: Path | None, store: Path | None) -> Path:
+    """The directory of segments that a command line names: itself, by its store, or not at all."""
+    if ledger is not None:
+        return ledger
+    return store / LEDGER_NAME if store is not None else LEDGER_DEFAULT

@@ -9,17 +9,16 @@ from typing import Annotated, Literal
 import typer
 
 from legato.cli.administration import NameArgument, PatternArgument, list_nodes, purge_node, show, tell
+from legato.cli.commands import Commands
 from legato.cli.confirmation import DryRunOption, YesOption, confirm, messages
 from legato.cli.management import request
 from legato.cli.options import URL_DEFAULT, JsonOption, UrlOption
 from legato.errors import ConfigError
 from legato.quoting import quoted
 
-app = typer.Typer(
+app = Commands(
     name="queue",
     help="Create, inspect, empty, move, pause, delete, export and import queues.",
-    no_args_is_help=True,
-    context_settings={"help_option_names": ["-h", "--help"]},
 )
 
 

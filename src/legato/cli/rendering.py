@@ -10,6 +10,7 @@ from rich.table import Table
 from legato.cli.output import say, say_json
 from legato.client import Message
 from legato.quoting import WORD_CHARACTERS_MAX, escaped, quoted
+from legato.sizes import size, sizes_apart
 from legato.terminal import Terminal, add_row
 
 
@@ -130,7 +131,7 @@ def broker_lines(answer: dict[str, Any]) -> list[str]:
         f"{quoted(answer['container_id'])} is the {answer['role']} at {quoted(answer['listen'])}, "
         f"in epoch {answer['epoch']}.",
         f"{'1 client is' if count == 1 else f'{count:,} clients are'} connected. "
-        f"The store uses {_size(answer['store_used_bytes'])}, and has room for {_size(room)} more.",
+        f"The store uses {size(answer['store_used_bytes'])}, and has room for {size(room)} more.",
     ]
 
 
@@ -138,7 +139,7 @@ def memory_lines(memory: dict[str, Any]) -> list[str]:
     """That connections hold too much memory, and that limits were reached."""
     lines = []
     if stopped := memory.get("stopped"):
-        held, mark = _size(memory["used_bytes"]), _size(memory["mark_bytes"])
+        held, mark = sizes_apart(memory["used_bytes"], memory["mark_bytes"])
         who = "1 connection is" if stopped == 1 else f"{stopped:,} connections are"
         lines.append(f"Connections hold {held} in memory; limits.memory is {mark}: {who} not read from.")
     if refusals := memory.get("refusals"):
@@ -165,7 +166,7 @@ def reader_lines(readers: list[dict[str, Any]]) -> list[str]:
     """Sentences about readers that keep the store's file from reusing its free pages."""
     return [
         f"Process {reader['pid']}{_called(reader)} has been reading the store since {clock_time(reader['since_us'])} "
-        f"and keeps deleted messages in its file, which has grown by {_size(reader['grown_bytes'])} since: "
+        f"and keeps deleted messages in its file, which has grown by {size(reader['grown_bytes'])} since: "
         f"{'continue it (SIGCONT) or end it' if reader['stopped'] else 'let it finish, or end it'}."
         for reader in readers
     ]
@@ -220,7 +221,7 @@ def print_nodes(columns: Mapping[str, str], rows: list[dict[str, Any]]) -> None:
 
 def _shown(column: str, value: Any) -> str:
     if column == "bytes":
-        return _size(value)
+        return size(value)
     if column == "head_age_s":
         return "" if value is None else _age(value)
     if isinstance(value, float):
@@ -228,21 +229,11 @@ def _shown(column: str, value: Any) -> str:
     return _cell(value)
 
 
-def _size(count: int) -> str:
-    """Bytes in the unit that makes them short."""
-    value, unit = float(count), "B"
-    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
-        if value < 1024 or unit == "TiB":
-            break
-        value /= 1024
-    return f"{value:.0f} {unit}" if unit == "B" or value >= 100 else f"{value:.1f} {unit}"
-
-
 def _age(seconds: float) -> str:
     """A time in the unit that makes it short."""
-    for limit, size, unit in ((120, 1, "s"), (7200, 60, "min"), (172_800, 3600, "h")):
+    for limit, divisor, unit in ((120, 1, "s"), (7200, 60, "min"), (172_800, 3600, "h")):
         if seconds < limit:
-            return f"{seconds / size:.0f} {unit}"
+            return f"{seconds / divisor:.0f} {unit}"
     return f"{seconds / 86_400:.0f} d"
 
 

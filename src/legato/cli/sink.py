@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import typer
-
 from legato.cli.administration import NameArgument, tell
+from legato.cli.commands import Commands
 from legato.cli.confirmation import DryRunOption, YesOption, confirm
 from legato.cli.management import request, rows
 from legato.cli.options import URL_DEFAULT, JsonOption, UrlOption
 from legato.cli.output import say, say_json
 from legato.quoting import quoted
 
-app = typer.Typer(
+app = Commands(
     name="sink",
     help="List and forget sinks of Spark streams; the broker remembers which of their batches are published.",
-    no_args_is_help=True,
-    context_settings={"help_option_names": ["-h", "--help"]},
 )
 
 

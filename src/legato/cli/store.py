@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from legato.cli.commands import Commands
 from legato.cli.confirmation import messages
 from legato.cli.options import JsonOption
 from legato.cli.output import say, say_json
@@ -14,11 +15,9 @@ from legato.cli.output import say, say_json
 if TYPE_CHECKING:
     from legato.store.backup import Contents
 
-app = typer.Typer(
+app = Commands(
     name="store",
     help="Back up, restore and verify a store: on the machine that has it, with or without brokers that serve from it.",
-    no_args_is_help=True,
-    context_settings={"help_option_names": ["-h", "--help"]},
 )
 
 StoreArgument = Annotated[Path, typer.Argument(metavar="STORE", help="The store directory.", show_default=False)]

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import typer
-
 from legato.cli.administration import NameArgument, PatternArgument, list_nodes, show, tell
+from legato.cli.commands import Commands
 from legato.cli.confirmation import DryRunOption, YesOption, confirm
 from legato.cli.management import request
 from legato.cli.options import URL_DEFAULT, JsonOption, UrlOption
 
-app = typer.Typer(
+app = Commands(
     name="topic",
     help="Create, inspect and delete topics.",
-    no_args_is_help=True,
-    context_settings={"help_option_names": ["-h", "--help"]},
 )
 
 

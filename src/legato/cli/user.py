@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from legato.cli.administration import tell
+from legato.cli.commands import Commands
 from legato.cli.options import JsonOption
 from legato.cli.output import say, say_lines
 from legato.errors import ConfigError
@@ -19,12 +20,10 @@ if TYPE_CHECKING:
     from legato.server.identity.keys import Keys
     from legato.server.identity.users_file import User, UsersFile
 
-app = typer.Typer(
+app = Commands(
     name="user",
     help="Add, change, list and remove the users of a broker. The users file holds salted keys, never passwords.",
     epilog="Brokers take a change over with `legato reload`, or SIGHUP.",
-    no_args_is_help=True,
-    context_settings={"help_option_names": ["-h", "--help"]},
 )
 
 UserArgument = Annotated[str, typer.Argument(metavar="NAME", help="The user's name.", show_default=False)]

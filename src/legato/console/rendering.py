@@ -12,6 +12,7 @@ from urllib.parse import urlencode
 import jinja2
 
 from legato.quoting import escaped, lines, quoted
+from legato.sizes import size
 
 HERE = Path(__file__).parent
 CONTENT_TYPES = {
@@ -32,16 +33,6 @@ class StaticFiles:
     def address(self, name: str) -> str:
         """Where a browser gets a file."""
         return f"/static/{name}?{self._digests[name]}"
-
-
-def size(count: float) -> str:
-    """Bytes in the unit that makes them short."""
-    value, unit = float(count), "B"
-    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
-        if abs(value) < 1024 or unit == "TiB":
-            break
-        value /= 1024
-    return f"{value:.0f} {unit}" if unit == "B" or value >= 100 else f"{value:.1f} {unit}"
 
 
 def span(seconds: float | None) -> str:

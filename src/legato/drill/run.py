@@ -30,6 +30,7 @@ from legato.drill.store_reader import file_use
 from legato.drill.target import Target
 from legato.errors import LegatoError, StoreError
 from legato.processes.child import ProcessError
+from legato.sizes import sizes_apart
 
 LINE_INTERVAL_S = 2.0
 SIZE_INTERVAL_S = 10.0
@@ -371,9 +372,9 @@ class Run:
         bound = IDLE_SHARE * self._live_bytes_max + IDLE_BYTES
         if use.reach_bytes > bound and not self._has_grown:
             self._has_grown = True
+            grown, used = sizes_apart(use.reach_bytes, self._live_bytes_max)
             self.result.complaints.append(
-                f"The store's file has grown to {use.reach_bytes >> 20:,} MiB, although no more than "
-                f"{self._live_bytes_max >> 20:,} MiB of it were ever in use."
+                f"The store's file has grown to {grown}, although no more than {used} of it were ever in use."
             )
 
     def _event(self, text: str, style: str = "") -> None:

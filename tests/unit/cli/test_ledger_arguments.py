@@ -8,10 +8,12 @@ from pathlib import Path
 
 import pytest
 import typer
+from typer.testing import CliRunner
 
 from legato.cli import serve
 from legato.cli.audit import time_of
-from legato.cli.ledger import seconds_of
+from legato.cli.ledger import _ledger_and_tables, seconds_of
+from legato.cli.main import app
 from legato.errors import ConfigError
 from legato.spark.runtime.session import _require_java
 
@@ -54,3 +56,43 @@ def test_a_wrong_java_home_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     with pytest.raises(ConfigError, match=f"JAVA_HOME is {tmp_path}, which has no bin/java"):
         _require_java()
+
+
+OF_LEDGERS = ["story ID:1", "ledger query tables", "ledger query --tables", "ledger compact", "ledger trim --keep 1d"]
+
+
+@pytest.mark.parametrize("words", OF_LEDGERS)
+def test_a_ledger_is_named_by_itself_by_its_store_or_not_at_all(
+    words: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """`legato story` took no `--store`, and `legato ledger compact` had no default."""
+    monkeypatch.chdir(tmp_path)
+    for given, meant in (
+        ([], "store/ledger"),
+        (["--store", "other"], "other/ledger"),
+        (["segments", "--store", "other"], "segments"),
+    ):
+        answer = CliRunner().invoke(app, [*words.split(), *given])
+        assert isinstance(answer.exception, ConfigError), answer.output
+        assert f"There is no directory {meant}." in str(answer.exception)
+
+
+def test_an_audit_finds_the_ledger_of_a_store(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Path] = []
+
+    def run_audit(ledger: Path, **_: object) -> None:
+        asked.append(ledger)
+        raise ConfigError("enough")
+
+    monkeypatch.setattr("legato.spark.job.run_audit", run_audit)
+    for given in ([], ["--store", "other"], ["segments", "--store", "other"]):
+        CliRunner().invoke(app, ["audit", *given])
+    assert asked == [Path("store/ledger"), Path("other/ledger"), Path("segments")]
+
+
+def test_tables_are_made_of_a_ledger_or_of_that_of_a_store() -> None:
+    assert _ledger_and_tables(["segments", "tables"], None) == ("segments", Path("tables"))
+    assert _ledger_and_tables(["tables"], Path("other")) == ("other/ledger", Path("tables"))
+    for places, store in ((["tables"], None), (["segments", "tables"], Path("other")), (["a", "b", "c"], None)):
+        with pytest.raises(typer.BadParameter, match=r"give .* such as legato ledger run"):
+            _ledger_and_tables(places, store)

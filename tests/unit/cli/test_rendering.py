@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from legato.cli.rendering import QUEUE_COLUMNS, _age, _size, print_nodes, print_status
+from legato.cli.rendering import QUEUE_COLUMNS, _age, print_nodes, print_status
+from legato.sizes import size
 
 
 @pytest.mark.parametrize(
@@ -18,8 +19,8 @@ from legato.cli.rendering import QUEUE_COLUMNS, _age, _size, print_nodes, print_
         (3 << 50, "3072 TiB"),
     ],
 )
-def test_sizes_are_short(count: int, shown: str) -> None:
-    assert _size(count) == shown
+def testsizes_are_short(count: int, shown: str) -> None:
+    assert size(count) == shown
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -69,4 +70,21 @@ def test_what_a_ledger_has_goes_at_once(upkept: tuple[LmdbStore, Upkeep], monkey
     assert store.log_range() == (91, 100)
     kept._forget(False)
     assert store.log_range() == (91, 100)
+    store.close()
+
+
+def test_free_disk_and_reserve_are_told_with_digits_that_differ(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It said that 3 MiB are free, and that the reserve is 3 MiB; and it left out what counted as free besides."""
+    store = LmdbStore(tmp_path / "store", sync=False, map_bytes=1 << 26)
+    usage = store.usage()
+    free = usage.free_disk_bytes + usage.file_room_bytes
+    monkeypatch.setattr(store, "usage", lambda: usage)
+    for missing in (1, 1 << 20, 1 << 30):
+        section = StoreSection(directory=str(tmp_path), free_disk_reserve_bytes=free + missing)
+        full = Upkeep(store, section, SystemClock()).full
+        told = re.fullmatch(r"only (.*) of the disk are free, .*; store\.free_disk_reserve_bytes is (.*)", full)
+        assert told is not None, full
+        assert told[1] != told[2]
     store.close()

@@ -62,7 +62,7 @@ def test_below_the_mark_all_are_read_from_again_and_the_log_says_each_once() -> 
     assert held.review() == ([], ["ann"], None)
     assert [line.split(":")[0] for line in held.told] == [
         "connections hold 120 MiB, more than limits.memory (100 MiB)",
-        "connections hold 80 MiB",
+        "connections hold 80.0 MiB",
     ]
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
 import msgspec
 
 from legato.errors import ConfigError
+from legato.likeness import meant as meant_by
 
 _PLACE = re.compile(r"(?P<problem>.*) - at `\$\.?(?P<place>.*)`", re.DOTALL)
 
@@ -54,7 +54,7 @@ def check_names(given: Mapping[str, Any], kind: type[msgspec.Struct], origins: O
 
 
 def _unknown(name: str, known: list[str], origins: Origins, place: str, here: str) -> str:
-    [meant] = get_close_matches(name, known, n=1) or [""]
+    [meant] = meant_by(name, known, 1) or [""]
     if not place:
         hint = f" Did you mean [{meant}]?" if meant else f" There are {', '.join(known)}."
         return f"{origins.of(here)}: there is no section {name!r}.{hint}"
@@ -79,7 +79,7 @@ def problem_of(error: msgspec.ValidationError, name: str, value: object, kind: t
     """
     known = [field.encode_name for field in msgspec.structs.fields(kind)]
     if name not in known:
-        [meant] = get_close_matches(name, known, n=1) or [""]
+        [meant] = meant_by(name, known, 1) or [""]
         return f"there is no setting {name!r}." + (f" Did you mean {meant}?" if meant else _these(known))
     choices = get_args(get_type_hints(kind)[name])
     if choices and all(isinstance(choice, str) for choice in choices):

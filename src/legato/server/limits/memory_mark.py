@@ -7,6 +7,8 @@ from typing import Generic, TypeVar
 
 import msgspec
 
+from legato.sizes import size, sizes_apart
+
 T = TypeVar("T")
 
 RELIEF = 0.9
@@ -15,7 +17,6 @@ GROWTH = 1.02
 """When so many times more is held, more are stopped."""
 HOLDER_BYTES_MIN = 128 << 10
 """Who holds less is always read from: to stop it would gain nothing."""
-_MIB = 1 << 20
 
 
 class Measures(msgspec.Struct, Generic[T]):
@@ -78,9 +79,9 @@ class MemoryMark(Generic[T]):
             self.is_above = True
             self._before_bytes = 0
             self._hopeless_s = now_s + self.relief_s
+            held, mark = sizes_apart(used_bytes, self.mark_bytes)
             self._tell(
-                f"connections hold {used_bytes // _MIB} MiB, more than limits.memory ({self.mark_bytes // _MIB} MiB): "
-                "those who hold most are not read from"
+                f"connections hold {held}, more than limits.memory ({mark}): those who hold most are not read from"
             )
         elif used_bytes < RELIEF * self.mark_bytes or not self.mark_bytes:
             return self._relieve(used_bytes)
@@ -115,5 +116,5 @@ class MemoryMark(Generic[T]):
         self.is_above = False
         measures = Measures[T](go_on=list(self.stopped))
         self.stopped = {}
-        self._tell(f"connections hold {used_bytes // _MIB} MiB: everybody is read from again")
+        self._tell(f"connections hold {size(used_bytes)}: everybody is read from again")
         return measures

@@ -12,6 +12,7 @@ from legato.clock import Clock
 from legato.errors import StoreError
 from legato.server.config.configuration import StoreSection
 from legato.server.storage.long_readers import ReaderWatch
+from legato.sizes import size, sizes_apart
 from legato.store.base import Store
 
 log = logging.getLogger("legato.upkeep")
@@ -56,10 +57,14 @@ class Upkeep:
         reserve = self._section.free_disk_reserve_bytes
         if not usage.reserved:
             full = "the disk is full; what room the store has left is for those who consume"
-        elif usage.free_disk_bytes + usage.file_room_bytes < reserve:
-            full = f"only {usage.free_disk_bytes >> 20} MiB of disk are free; the reserve is {reserve >> 20} MiB"
+        elif (free := usage.free_disk_bytes + usage.file_room_bytes) < reserve:
+            left, wanted = sizes_apart(free, reserve)
+            full = (
+                f"only {left} of the disk are free, the room in the store's file included; "
+                f"store.free_disk_reserve_bytes is {wanted}"
+            )
         elif usage.used_bytes > usage.capacity_bytes * limits.STORE_FULL_SHARE:
-            full = f"store.map_bytes ({usage.capacity_bytes}) is used up to 95 %; enlarge it or empty some queues"
+            full = f"store.map_bytes ({size(usage.capacity_bytes)}) is used up to 95 %; enlarge it or empty some queues"
         else:
             full = ""
         if full and not self.full:
