@@ -1,11 +1,10 @@
 """`legato drill`: inject faults under load, and account for every message."""
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
-
-from legato.cli.output import say
 
 
 def drill(
@@ -126,11 +125,28 @@ def drill(
 def _show_list() -> None:
     from legato.drill.faults import ANY_INSTANT, FAULTS, POINTS, SOME_POINT
 
-    say("Faults (--faults); * also with --url, + only with --spark-load:")
-    for fault, text in FAULTS.items():
-        say(f"  {fault:<21}{'+' if text.spark_load else ' ' if text.owned else '*'} {text.does}")
-    say("Points (--at):")
-    for point, where in POINTS.items():
-        say(f"  {point:<45} {where}")
-    say(f"  {SOME_POINT:<45} One of these points, at random.")
-    say(f"  {ANY_INSTANT:<45} No point: a random instant. Without --at, half of the faults.")
+    faults = {
+        str(fault): f"{'+' if text.spark_load else ' ' if text.owned else '*'} {text.does}"
+        for fault, text in FAULTS.items()
+    }
+    _say_table("Faults (--faults); * also with --url, + only with --spark-load:", faults)
+    further = {
+        SOME_POINT: "One of these points, at random.",
+        ANY_INSTANT: "No point: a random instant. Without --at, half of the faults.",
+    }
+    _say_table("Points (--at):", POINTS | further)
+
+
+def _say_table(title: str, rows: Mapping[Any, str]) -> None:
+    from rich.table import Table
+
+    from legato.terminal import Terminal, add_row
+
+    console = Terminal()
+    console.print(title)
+    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
+    table.add_column(no_wrap=True)
+    table.add_column()
+    for name, text in rows.items():
+        add_row(table, f"  {name}", text)
+    console.print(table)

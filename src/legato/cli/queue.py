@@ -24,7 +24,7 @@ app = Commands(
 
 @app.command("list")
 def queues(match: PatternArgument = "", as_json: JsonOption = False, url: UrlOption = URL_DEFAULT) -> None:
-    """List queues with their depth, the age of the oldest message, receivers and rates.
+    """List queues with their depth, the age of the oldest message, consumers and rates.
 
     Examples: legato queues; legato queues 'orders.#' --json
     """

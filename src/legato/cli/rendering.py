@@ -184,16 +184,13 @@ def _called(reader: dict[str, Any]) -> str:
 QUEUE_COLUMNS = {
     "depth": "depth",
     "bytes": "size",
-    "in_flight": "in\nflight",
-    "consumers": "recei-\nvers",
+    "in_flight": "in flight",
+    "consumers": "consumers",
     "head_age_s": "oldest",
     "stored_per_s": "in/s",
     "acknowledged_per_s": "out/s",
 }
 """What is shown of a queue or subscription, and under which heading."""
-
-_UNDIVIDED_FROM_COLUMNS = 90
-"""From this width of the terminal on, headings are on one line."""
 
 
 def print_nodes(columns: Mapping[str, str], rows: list[dict[str, Any]]) -> None:
@@ -205,8 +202,6 @@ def print_nodes(columns: Mapping[str, str], rows: list[dict[str, Any]]) -> None:
     console = Terminal()
     table = Table(box=None, padding=(0, 1, 0, 0), header_style="dim")
     for column, heading in columns.items():
-        if console.width >= _UNDIVIDED_FROM_COLUMNS:
-            heading = heading.replace("-\n", "").replace("\n", " ")
         textual = column in ("name", "address")
         table.add_column(
             heading, justify="left" if textual else "right", no_wrap=not textual, overflow="fold" if textual else "crop"

@@ -33,9 +33,9 @@ def test_ages_are_short(seconds: float, shown: str) -> None:
 def test_headings_are_divided_only_where_a_terminal_is_narrow(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for columns, heading in (("80", "recei-"), ("100", "in flight receivers")):
+    for columns, heading in (("80", " flight consumers "), ("100", " in flight consumers ")):
         monkeypatch.setenv("COLUMNS", columns)
-        print_nodes({"name": "name"} | QUEUE_COLUMNS, [queue("orders")])
+        print_nodes({"name": "name"} | QUEUE_COLUMNS, [queue("orders.eu.north.fast")])
         assert heading in capsys.readouterr().out
 
 
