@@ -62,7 +62,6 @@ def test_a_queue_from_its_creation_to_its_end(broker: Server) -> None:
         (["queue", "purge", "kept"], "drop 2 messages of kept"),
         (["queue", "delete", "kept"], "delete queue kept and the 2 messages in it"),
         (["topic", "delete", "kept"], "delete topic kept and its 0 subscriptions"),
-        (["sink", "forget", "kept"], "forget which batches the sink kept has published"),
     ],
 )
 def test_what_destroys_says_so_and_does_nothing_unless_it_is_confirmed(
@@ -187,6 +186,11 @@ def test_sinks_that_are_remembered_are_listed_and_forgotten(broker: Server) -> N
     assert json.loads(legato(broker, "sink", "list", "--json").stdout) == [
         {"name": "bills", "last_batch": 0, "rows": 2}
     ]
+    unknown = legato(broker, "sink", "forget", "bill", "--dry-run")
+    assert (unknown.returncode, "There is no sink 'bill'. There are bills." in unknown.stderr) == (1, True)
+    would = "forget which batches the sink bills has published"
+    assert legato(broker, "sink", "forget", "bills", "--dry-run").stdout == f"would {would}\n"
+    assert f"This would {would}: add --yes" in legato(broker, "sink", "forget", "bills").stderr
     assert legato(broker, "sink", "forget", "bills", "--yes").stdout == "forgot the sink bills\n"
     assert legato(broker, "sink", "list").stdout == "There are no sinks.\n"
     gone = legato(broker, "sink", "forget", "bills", "--yes")

@@ -6,6 +6,7 @@ import hashlib
 import json
 import re
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -24,6 +25,7 @@ from legato.core.dead_letters import (
     ORIGINAL_SUBSCRIPTION,
 )
 from legato.errors import JMSError
+from legato.quoting import quoted, sentence
 
 MUTED_PREFIX = "MUTED."
 MUTED_REASON = "legato_muted_reason"
@@ -40,6 +42,10 @@ LOOKED_AT_MAX = 10_000
 """Dead letters of a queue that are looked at, at most."""
 MOVED_AT_ONCE_MAX = 50
 """Messages that one request names; the broker looks through the queue for each request once."""
+TOLD_MAX = 5
+"""Causes or ids that an error names."""
+REASON_CHARACTERS_MAX = 60
+"""Of each cause in an error."""
 REISSUES_MAX = 3
 """Who was a dead letter more often is not sent back without being told to."""
 
@@ -180,6 +186,11 @@ def letters(url: str, queue: str, limit: int = LOOKED_AT_MAX) -> Iterator[Letter
         yield from letters_of(connection, queue, limit)
 
 
+def letters_if_any(url: str, queue: str) -> Iterator[Letter]:
+    """As `letters`, of a queue that may not exist: looking into one creates it."""
+    return letters(url, queue) if any(row["name"] == queue for row in rows(url, "queue")) else iter(())
+
+
 def letters_of(connection: Connection, queue: str, limit: int = LOOKED_AT_MAX, selector: str = "") -> Iterator[Letter]:
     """As `letters`, by a connection that was started; only those that the selector selects."""
     with connection.create_session() as session, session.create_browser(Queue(queue), selector) as messages:
@@ -189,41 +200,88 @@ def letters_of(connection: Connection, queue: str, limit: int = LOOKED_AT_MAX, s
             yield Letter(queue, message, dict(message.properties))
 
 
-def chosen(
-    found: Iterable[Letter], names: Sequence[str] = (), cause: str = "", trace: str = "", limit: int = 0
-) -> list[Letter]:
-    """Select dead letters.
+def matching(found: Iterable[Letter], cause: str = "", trace: str = "") -> list[Letter]:
+    """The dead letters with a cause and a trace id.
 
     Args:
-        names: ids, or what only one id begins with; empty for all.
-        cause: a cause's short name, or whole words of the reason, in either case.
-        trace: a trace id.
-        limit: at most so many; 0 for all.
-
-    Raises:
-        JMSError: a name is nobody's, or several ids begin with it.
+        cause: a cause's short name, or whole words of the reason, in either case; empty for any.
+        trace: a trace id; empty for any.
     """
     # Whole words: `x` is not meant to name what died of `maximum deliveries`.
     words = re.compile(rf"(?<!\w){re.escape(cause)}(?!\w)", re.IGNORECASE)
-    found = [
+    return [
         letter
         for letter in found
         if (not cause or letter.cause == cause or words.search(letter.reason))
         and (not trace or letter.trace_id == trace)
     ]
+
+
+def chosen(
+    found: Iterable[Letter],
+    queue: str,
+    names: Sequence[str] = (),
+    cause: str = "",
+    trace: str = "",
+    limit: int = 0,
+) -> list[Letter]:
+    """Select dead letters.
+
+    Args:
+        queue: whose they are, for errors.
+        names: ids, or what only one id begins with; empty for all.
+        cause, trace: see `matching`.
+        limit: at most so many; 0 for all.
+
+    Raises:
+        JMSError: none has that cause or trace id, a name is nobody's, or several ids begin with it.
+    """
+    everything = list(found)
+    selected = matching(everything, cause, trace)
+    if (cause or trace) and not selected:
+        raise JMSError(none_matches(everything, queue, cause, trace))
     if names:
-        found = [_named(found, name) for name in names]
-    return found[:limit] if limit else found
+        selected = [_named(selected, name, queue) for name in names]
+    return selected[:limit] if limit else selected
 
 
-def _named(found: Sequence[Letter], name: str) -> Letter:
+def none_matches(found: Sequence[Letter], queue: str, cause: str, trace: str) -> str:
+    """That no dead letter has a cause or trace id, and which there are."""
+    of_queue = f"of {queue} " if queue else ""
+    if not found:
+        return f"There are no dead letters {f'in {queue}' if queue else 'at all'}."
+    if trace and (not cause or not matching(found, "", trace)):
+        ids = list(dict.fromkeys(quoted(letter.trace_id) for letter in found if letter.trace_id))
+        there = f"There are {_some(ids)}." if ids else "None has any."
+        return f"No dead letter {of_queue}has the trace id {trace!r}. {there}"
+    counts = Counter(letter.cause for letter in found)
+    reasons = {letter.cause: general(letter.reason) for letter in found}
+    told = [f"{each} ({_cut(sentence(reasons[each]))}): {count}" for each, count in counts.most_common()]
+    both = f" and the trace id {trace!r}" if trace else ""
+    return f"No dead letter {of_queue}has the cause {cause!r}{both}. There are {_some(told)}."
+
+
+def _named(found: Sequence[Letter], name: str, queue: str) -> Letter:
     plain = name.removeprefix("ID:")
-    matching = [letter for letter in found if letter.id.removeprefix("ID:").startswith(plain)]
-    exact = [letter for letter in matching if letter.id.removeprefix("ID:") == plain]
-    if len(exact or matching) != 1:
-        which = "No dead letter has" if not matching else f"{len(matching)} dead letters have"
-        raise JMSError(f"{which} an id that begins with {name!r}.")
-    return (exact or matching)[0]
+    matched = [letter for letter in found if letter.id.removeprefix("ID:").startswith(plain)]
+    exact = [letter for letter in matched if letter.id.removeprefix("ID:") == plain]
+    if len(exact or matched) == 1:
+        return (exact or matched)[0]
+    if matched:
+        ids = _some([quoted(letter.id) for letter in matched])
+        raise JMSError(f"{len(matched)} dead letters of {queue} have an id that begins with {name!r}: {ids}.")
+    ids = f"There are {_some([quoted(letter.id) for letter in found])}." if found else "There is none at all."
+    raise JMSError(f"No dead letter of {queue} has an id that begins with {name!r}. {ids}")
+
+
+def _some(told: Sequence[str]) -> str:
+    """A list that is not too long for an error."""
+    more = len(told) - TOLD_MAX
+    return ", ".join(told[:TOLD_MAX]) + (f" and {more:,} more" if more > 0 else "")
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= REASON_CHARACTERS_MAX else f"{text[: REASON_CHARACTERS_MAX - 1]}…"
 
 
 def move(

@@ -5,6 +5,8 @@ from typing import Annotated
 import typer
 
 from legato.cli.options import URL_DEFAULT, JsonOption, QueueArgument, UrlOption
+from legato.cli.output import say
+from legato.quoting import quoted
 
 
 def browse(
@@ -29,5 +31,8 @@ def browse(
     ):
         connection.start()
         with session.create_browser(session.create_queue(queue)) as messages:
+            message = None
             for message in islice(messages, count or None):
                 say_message(message, as_json=as_json)
+    if message is None:
+        say(f"no message waits in {quoted(queue)}", err=True)

@@ -18,6 +18,7 @@ import typer
 from legato.cli.commands import Commands
 from legato.cli.options import URL_DEFAULT, JsonOption, UrlOption
 from legato.cli.output import say, say_lines
+from legato.errors import JMSError
 from legato.quoting import quoted, sentence
 
 if TYPE_CHECKING:
@@ -82,18 +83,23 @@ def list_letters(
     from legato.cli import dead_letter_rendering
 
     if queue:
-        name = (
-            dead_letters.MUTED_PREFIX + dead_letters.find_queue(url, queue)
-            if muted
-            else dead_letters.find_queue(url, queue)
-        )
-        found = dead_letters.chosen(dead_letters.letters(url, name), cause=cause, trace=trace)
-        dead_letter_rendering.print_letters(found, as_json=as_json)
+        name = dead_letters.find_queue(url, queue)
+        if muted:
+            name = dead_letters.MUTED_PREFIX + name
+        found = dead_letters.chosen(dead_letters.letters_if_any(url, name), name, cause=cause, trace=trace)
+        if not found:
+            say(f"There are no dead letters in {quoted(name)}.", err=as_json)
+        else:
+            dead_letter_rendering.print_letters(found, as_json=as_json)
         return
-    groups = [
-        (row, dead_letters.chosen(dead_letters.letters(url, str(row["name"])), cause=cause, trace=trace))
+    everything = [
+        (row, list(dead_letters.letters(url, str(row["name"]))))
         for row in dead_letters.dead_letter_queues(url, muted=muted)
     ]
+    groups = [(row, dead_letters.matching(found, cause, trace)) for row, found in everything]
+    if (cause or trace) and not any(found for _, found in groups):
+        each = [letter for _, found in everything for letter in found]
+        raise JMSError(dead_letters.none_matches(each, "", cause, trace))
     dead_letter_rendering.print_causes([(row, found) for row, found in groups if found], as_json=as_json)
 
 
@@ -106,7 +112,8 @@ def show(queue: LettersArgument, name: NameArgument, as_json: JsonOption = False
     from legato.administration import dead_letters
     from legato.cli import dead_letter_rendering
 
-    [letter] = dead_letters.chosen(dead_letters.letters(url, dead_letters.find_queue(url, queue)), [name])
+    source = dead_letters.find_queue(url, queue)
+    [letter] = dead_letters.chosen(dead_letters.letters(url, source), source, [name])
     dead_letter_rendering.print_letter(letter, as_json=as_json)
 
 
@@ -136,7 +143,8 @@ def edit(
     """
     from legato.administration import dead_letter_editor, dead_letters
 
-    [letter] = dead_letters.chosen(dead_letters.letters(url, dead_letters.find_queue(url, queue)), [name])
+    source = dead_letters.find_queue(url, queue)
+    [letter] = dead_letters.chosen(dead_letters.letters(url, source), source, [name])
     body = dead_letters.body_of(letter.message)
     if file is not None:
         new: Any = _read(file.read_text())
@@ -195,9 +203,8 @@ def reissue(
     from legato.administration import dead_letters
 
     _check_some(names, all_of_them, cause, trace)
-    found = dead_letters.chosen(
-        dead_letters.letters(url, dead_letters.find_queue(url, queue)), names or (), cause, trace, limit
-    )
+    source = dead_letters.find_queue(url, queue)
+    found = dead_letters.chosen(dead_letters.letters(url, source), source, names or (), cause, trace, limit)
     going, staying = _partition(found, to, force=force)
     for letter, why in staying:
         say(f"{quoted(letter.id)} stays: {why}", err=True)
@@ -209,7 +216,8 @@ def reissue(
     for count in dead_letters.move(url, going, to=to, per_second=per_second):
         moved += count
     gone = len(going) - moved
-    say(f"reissued {_letters(moved)}" + (f"; {gone} were gone already" if gone else ""))
+    none = "" if found else f": there are none in {quoted(source)}"
+    say(f"reissued {_letters(moved)}{none}" + (f"; {gone} were gone already" if gone else ""))
     if staying:
         raise typer.Exit(1)
 
@@ -236,13 +244,13 @@ def mute(
 
     _check_some(names, all_of_them, cause, trace)
     name = dead_letters.find_queue(url, queue)
-    found = dead_letters.chosen(dead_letters.letters(url, name), names or (), cause, trace, limit)
+    found = dead_letters.chosen(dead_letters.letters(url, name), name, names or (), cause, trace, limit)
     said: dict[str, str | int] = {
         dead_letters.MUTED_REASON: reason,
         dead_letters.MUTED_BY: f"{getpass.getuser()}@{socket.gethostname()}",
         dead_letters.MUTED_AT_MS: int(time.time() * 1000),
     }
-    _move(url, found, dead_letters.MUTED_PREFIX + name, said, "muted", dry_run=dry_run)
+    _move(url, found, name, dead_letters.MUTED_PREFIX + name, said, "muted", dry_run=dry_run)
 
 
 @app.command("unmute")
@@ -264,14 +272,19 @@ def unmute(
 
     _check_some(names, all_of_them, cause, trace)
     name = dead_letters.find_queue(url, queue)
-    muted = dead_letters.letters(url, dead_letters.MUTED_PREFIX + name)
-    found = dead_letters.chosen(muted, names or (), cause, trace, limit)
-    _move(url, found, name, {dead_letters.MUTED_REASON: ""}, "unmuted", dry_run=dry_run)
+    source = dead_letters.MUTED_PREFIX + name
+    found = dead_letters.chosen(dead_letters.letters_if_any(url, source), source, names or (), cause, trace, limit)
+    _move(url, found, source, name, {dead_letters.MUTED_REASON: ""}, "unmuted", dry_run=dry_run)
 
 
-def _move(url: str, found: list[Letter], to: str, said: dict[str, str | int], verb: str, *, dry_run: bool) -> None:
+def _move(
+    url: str, found: list[Letter], source: str, to: str, said: dict[str, str | int], verb: str, *, dry_run: bool
+) -> None:
     from legato.administration import dead_letters
 
+    if not found:
+        say(f"{verb} {_letters(0)}: there are none in {quoted(source)}")
+        return
     if dry_run:
         for letter in found:
             say(f"{quoted(letter.id)} would be {verb}: {_reason(letter)}")

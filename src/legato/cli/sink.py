@@ -8,6 +8,7 @@ from legato.cli.confirmation import DryRunOption, YesOption, confirm
 from legato.cli.management import request, rows
 from legato.cli.options import URL_DEFAULT, JsonOption, UrlOption
 from legato.cli.output import say, say_json
+from legato.errors import JMSError
 from legato.quoting import quoted
 
 app = Commands(
@@ -41,6 +42,10 @@ def forget(
 
     Example: legato sink forget 1c0f9a52-5d0e-4b9e-9d0b-1f1f9d2b7a34 --yes
     """
+    names = [str(row["name"]) for row in rows(url, "stage")]
+    if name not in names:
+        there = f"There are {', '.join(map(quoted, sorted(names)))}." if names else "There are none."
+        raise JMSError(f"There is no sink {name!r}. {there}")
     if confirm(f"forget which batches the sink {name} has published", yes=yes, dry_run=dry_run):
         request(url, "forget", "stage", name)
         tell(f"forgot the sink {name}")

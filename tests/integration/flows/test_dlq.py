@@ -15,6 +15,7 @@ from typer.testing import CliRunner, Result
 
 from legato.cli.main import app
 from legato.client import ConnectionFactory, Message, Queue, TextMessage, Topic
+from legato.client.management import rows
 from legato.flows import Context, Flows, Policy
 from tests.integration.client.calling import until
 from tests.integration.flows.test_service import WAIT_S
@@ -151,7 +152,7 @@ def test_what_comes_back_again_and_again_is_not_reissued_without_force(
 def test_what_is_muted_is_in_no_list_until_it_is_unmuted(dlq: Dlq, calm_pair: BrokerPair, prefix: str) -> None:
     name = f"{prefix}jobs"
     bury(calm_pair.url, name, "one", "two")
-    assert dlq("mute", name, "--cause", "w", "--reason", "a letter is no word").stdout == "muted 0 dead letters\n"
+    dlq("mute", name, "--cause", "w", "--reason", "a letter is no word", code=1)
     assert dlq("mute", name, "--cause", "works 1", "--reason", "test data").stdout == "muted 1 dead letter\n"
     assert [message.body for message in waiting(calm_pair.url, f"DLQ.{name}")] == ["one"]
     [muted] = [json.loads(line) for line in dlq("list", name, "--muted", "--json").stdout.splitlines()]
@@ -223,3 +224,58 @@ def test_a_flow_that_failed_goes_on_with_what_it_carried_edited(
     dlq("edit", name, milk["id"], "--set", "data.size=2", code=1)
     dlq("reissue", name, "--trace", "order:2")
     assert done.get(timeout=WAIT_S) == (milk["message"]["properties"]["legato_message_id"], "milk")
+
+
+def test_a_cause_id_or_queue_that_there_is_not_is_an_error_that_names_those_that_there_are(
+    dlq: Dlq, calm_pair: BrokerPair, prefix: str
+) -> None:
+    """`mute --cause` of a mistyped cause said `muted 0 dead letters`."""
+    name = f"{prefix}jobs"
+    bury(calm_pair.url, name, "one", "two", legato_trace_id="order:17")
+    [first, second] = [json.loads(line) for line in dlq("list", name, "--json").stdout.splitlines()]
+    cause = f"{first['cause']} (ValueError: never works #): 2"
+    for words in (
+        ["mute", name, "--reason", "test"],
+        ["reissue", name],
+        ["reissue", name, "--dry-run"],
+        ["list", name],
+        ["list", name, "--json"],
+        ["list"],
+    ):
+        error = str(dlq(*words, "--cause", "zebra", code=1).exception)
+        of_queue = f"of DLQ.{name} " if name in words else ""
+        assert error.startswith(f"No dead letter {of_queue}has the cause 'zebra'. There are "), error
+        assert (cause if of_queue else first["cause"]) in error
+        error = str(dlq(*words, "--trace", "zebra", code=1).exception)
+        assert error.startswith(f"No dead letter {of_queue}has the trace id 'zebra'. There are "), error
+        assert "order:17" in error
+        both = str(dlq(*words, "--cause", "zebra", "--trace", "order:17", code=1).exception)
+        assert f"No dead letter {of_queue}has the cause 'zebra' and the trace id 'order:17'." in both
+    for words in (["show", name], ["edit", name], ["reissue", name], ["mute", name, "--reason", "test"]):
+        error = str(dlq(*words, "zebra", code=1).exception)
+        expected = (
+            f"No dead letter of DLQ.{name} has an id that begins with 'zebra'. There are {first['id']}, {second['id']}."
+        )
+        assert error == expected
+    ambiguous = str(dlq("show", name, "ID:", code=1).exception)
+    assert ambiguous.endswith(f"have an id that begins with 'ID:': {first['id']}, {second['id']}.")
+    for words in (["show", "zebra", "1"], ["edit", "zebra", "1"], ["reissue", "zebra", "--all"], ["list", "zebra"]):
+        error = str(dlq(*words, code=1).exception)
+        assert error.startswith("zebra is not a dead-letter queue and has none. The dead-letter queues are: "), error
+        assert f"DLQ.{name}" in error
+
+
+def test_where_there_are_no_dead_letters_commands_say_so_and_create_nothing(
+    dlq: Dlq, calm_pair: BrokerPair, prefix: str
+) -> None:
+    """`unmute`, and `list --muted`, created the queue of muted messages that they looked for."""
+    name = f"{prefix}jobs"
+    bury(calm_pair.url, name, "one")
+    none = f"MUTED.DLQ.{name}"
+    assert dlq("list", name, "--muted").stdout == f"There are no dead letters in {none}.\n"
+    assert dlq("list", name, "--muted", "--json").stdout == ""
+    assert dlq("unmute", name, "--all").stdout == f"unmuted 0 dead letters: there are none in {none}\n"
+    assert str(dlq("unmute", name, "--cause", "x", code=1).exception) == f"There are no dead letters in {none}."
+    assert none not in [row["name"] for row in rows(calm_pair.url, "queue")]
+    dlq("reissue", name, "--all")
+    assert dlq("reissue", name, "--all").stdout == f"reissued 0 dead letters: there are none in DLQ.{name}\n"
