@@ -150,7 +150,10 @@ def test_settings_are_read_again_or_refused_with_the_reason(broker: Server) -> N
     file.write_text('[[address]]\nmatch = "live"\nmax_mesages = 8\n')
     refused = legato(broker, "reload")
     assert refused.returncode == 1
-    assert "max_mesages" in refused.stderr
+    assert f"{file}, line 3: the [[address]] 'live': there is no setting 'max_mesages'. Did you" in refused.stderr
+    file.write_text('[[role]]\nname = "billing"\nmanagement = "operat"\n')
+    refused = legato(broker, "reload")
+    assert f"{file}, line 3: the [[role]] 'billing': management: invalid enum value 'operat'" in refused.stderr
     told = json.loads(legato(broker, "queue", "show", "live", "--json").stdout)
     assert told["settings"]["max_messages"] == 7
 

@@ -58,8 +58,9 @@ def can(
         raise ConfigError(f"Give the ADDRESS for {operation}: legato can {user} {operation} orders.")
     loaded = configuration.load(config, store=store or (None if config is not None else Path()))
     users = Users.load(loaded)
-    permissions = read_roles(loaded.role)
-    check_roles(permissions, users)
+    with loaded.locating_errors():
+        permissions = read_roles(loaded.role)
+        check_roles(permissions, users)
     known = user in users
     if user == "anonymous" and not admits_anonymous(loaded, users):
         say("no: anonymous peers are not let in")

@@ -1,6 +1,5 @@
 """`legato ledger` and `legato story`: update, show and explain the ledger's tables; tell one message's life."""
 
-import re
 import signal
 import sys
 import threading
@@ -256,11 +255,12 @@ def seconds_of(text: str) -> float:
     Raises:
         typer.BadParameter: it is none.
     """
-    units = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
-    found = re.fullmatch(r"(\d{1,9}(?:\.\d+)?)\s*([smhdw])", text.strip().lower())
-    if found is None:
+    from legato.server.config import units
+
+    seconds = units.seconds_of(text)
+    if seconds is None:
         raise typer.BadParameter(f"{text!r} is no length of time, such as 30d, 12h or 90m", param_hint="--keep")
-    return float(found[1]) * units[found[2]]
+    return seconds
 
 
 def _segments(count: int) -> str:

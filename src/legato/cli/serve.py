@@ -1,13 +1,10 @@
 """`legato serve`: one broker process. A second one on the same store is the backup."""
 
 from functools import partial
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
 
 import typer
-
-from legato.errors import ConfigError
 
 
 def serve(
@@ -62,8 +59,6 @@ def serve(
     from legato.server.config import configuration
     from legato.server.process.run import run
 
-    if ledger and find_spec("pyarrow") is None:
-        raise ConfigError("--ledger needs pyarrow, which is not installed: pip install 'legato[ledger]'.")
     read_config = partial(
         configuration.load,
         config,

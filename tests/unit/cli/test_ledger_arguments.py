@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -10,7 +9,6 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from legato.cli import serve
 from legato.cli.audit import time_of
 from legato.cli.ledger import _ledger_and_tables, seconds_of
 from legato.cli.main import app
@@ -41,14 +39,6 @@ def test_what_is_no_time_is_refused_with_examples() -> None:
 
 def test_how_much_to_keep_may_be_in_seconds() -> None:
     assert (seconds_of("90s"), seconds_of("2 d")) == (90, 172_800)
-
-
-def test_a_broker_that_is_to_write_a_ledger_and_cannot_does_not_start(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It said one line in its log, and went on; at the first audit there was nothing to audit."""
-    find = importlib.util.find_spec
-    monkeypatch.setattr(serve, "find_spec", lambda name: None if name == "pyarrow" else find(name))
-    with pytest.raises(ConfigError, match=r"--ledger needs pyarrow.* pip install 'legato\[ledger\]'"):
-        serve.serve(ledger=True)
 
 
 def test_a_wrong_java_home_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -77,12 +77,13 @@ def test_replaced_tables_hold_at_once() -> None:
 @pytest.mark.parametrize(
     ("table", "named"),
     [
-        ({"max_messages": 1}, "first .* needs match"),
+        ({"max_messages": 1}, "number 1 needs match"),
         ({"match": 5}, "needs match"),
         ({"match": "a", "max_mesages": 1}, r"'a': there is no setting 'max_mesages'. Did you mean max_messages\?"),
         ({"match": "a", "zzz": 1}, "'a': there is no setting 'zzz'. It has maximum_deliveries, "),
         ({"match": "a", "max_messages": -1}, "'a': max_messages: expected int >= 0"),
-        ({"match": "a", "redelivery_delay_s": "2s"}, "'a': redelivery_delay_s: expected float, got str"),
+        ({"match": "a", "redelivery_delay_s": "2x"}, "'a': redelivery_delay_s is '2x': give a number of seconds, or"),
+        ({"match": "a", "redelivery_delay_s": []}, "'a': redelivery_delay_s: expected float, got array"),
         ({"match": "a", "when_full": "wait"}, "when_full is 'wait'; there is 'page', 'block', 'fail', 'drop-oldest'"),
         ({"match": "a", "policy": "rabbit"}, "policy is 'rabbit'; there is 'activemq'"),
         ({"match": "orders*"}, r"'orders\*' mixes a wildcard and text"),

@@ -1,11 +1,23 @@
 """Settings: where they come from, and what is said of those that cannot be used."""
 
+import re
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
 
+from legato.core.settings import AddressSettings
 from legato.errors import ConfigError
-from legato.server.config.configuration import Config, load
+from legato.server.config.addresses import Addresses
+from legato.server.config.bounds import SomeUserBounds
+from legato.server.config.configuration import Config, load, memory_mark
+from legato.server.config.units import with_unit
+from legato.server.identity.users import Users
+from legato.server.identity.users_file import User, UsersFile
+from legato.server.process.usable import see_usable
+from legato.server.storage.ledger_process import LedgerProcess
 
 
 def of(file: Path | None = None, **environment: str) -> Config:
@@ -39,9 +51,9 @@ def test_the_environment_speaks_in_text() -> None:
         (
             '[server]\nlog_levl = "INFO"',
             {},
-            r"toml: \[server\] has no setting 'log_levl'\. Did you mean log_level\?",
+            r"legato\.toml, line 2: \[server\] has no setting 'log_levl'\. Did you mean log_level\?",
         ),
-        ("[sever]", {}, r"legato\.toml: there is no section 'sever'\. Did you mean \[server\]\?"),
+        ("[sever]", {}, r"legato\.toml, line 1: there is no section 'sever'\. Did you mean \[server\]\?"),
         ("[wholly-else]", {}, r"there is no section 'wholly-else'\. There are server, store"),
         (
             "[limits.total]\nconection = 1",
@@ -54,8 +66,12 @@ def test_the_environment_speaks_in_text() -> None:
             {"LEGATO_STORE_MAP_BYTE": "1"},
             r"^LEGATO_STORE_MAP_BYTE: \[store\] has no setting 'map_byte'\. Did you mean LEGATO_STORE_MAP_BYTES\?$",
         ),
-        ("", {"LEGATO_STORE_MAP_BYTES": "x"}, r"^LEGATO_STORE_MAP_BYTES: store\.map_bytes: expected int, got str\.$"),
-        ("[store]\nmap_bytes = []", {}, r"legato\.toml: store\.map_bytes: expected int, got array\.$"),
+        (
+            "",
+            {"LEGATO_STORE_MAP_BYTES": "x"},
+            r"^LEGATO_STORE_MAP_BYTES: store\.map_bytes is 'x': give a number of bytes, ",
+        ),
+        ("[store]\nmap_bytes = []", {}, r"legato\.toml, line 2: store\.map_bytes: expected int, got array\.$"),
     ],
 )
 def test_a_setting_that_there_is_not_is_named_with_its_place_and_what_was_meant(
@@ -138,3 +154,158 @@ def test_memory_of_the_bulk_process_is_bounded_by_what_it_needs(tmp_path: Path) 
     assert config_with(str(5 << 30)).bulk_memory_bytes_max == 5 << 30
     with pytest.raises(ConfigError, match=r"bulk\.memory_bytes_max is 4294967296 or more"):
         config_with("700000000")
+
+
+TWO = '[[address]]\nmatch = "a"\n[[address]]\nmatch = "b"\n'
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        ('[tls]\ncertificate = "x"', "line 2: TLS needs both tls.certificate and tls.key"),
+        ('# [ha]\n[ha]\n\nheartbeat_interval_s = "6 s"', "line 4: ha.activation_interval_s is 10: it must be at least"),
+        ('[server]\n[limits]\nmemory = "lots"', "line 3: limits.memory is 'lots'"),
+        ('[auth]\nfailed_logins = { most = 0 }', "line 2: auth.failed_logins.most: "),
+        ("[limits.users.ann]\nlinks = 1\nheld_bytes = -1", "line 3: limits.users.ann.held_bytes: "),
+        ('[limits.users.ann]\nheld_bytes = "much"', "line 2: limits.users.ann.held_bytes is 'much': give a number"),
+        ('[limits.users.ann]\nheld = 1', "line 2: [limits.users.ann] has no setting 'held'. Did you mean held_bytes?"),
+        (f'{TWO}max_messages = "x"', "line 5: the [[address]] 'b': max_messages:"),
+        (f"{TWO}max_mesages = 1", "line 5: the [[address]] 'b': there is no setting 'max_mesages'. Did you mean"),
+        ('[[address]]\nmatch = "a"\n[[address]]\n', "line 3: the [[address]] number 2 needs match"),
+        ("[http]\nconsole_listen = 'x'", "line 2: http.console_listen is 'x'"),
+        ('server = 3', "line 1: server: expected object, got int"),
+        ('server.listen = "x"', "line 1: server.listen is 'x'"),
+        ('[server]\n"listen" = "x"', "line 2: server.listen is 'x'"),
+    ],
+)  # fmt: skip
+def test_every_error_names_the_file_and_the_line_and_the_setting(tmp_path: Path, text: str, place: str) -> None:
+    """An error in roles or addresses, or one that concerns two settings, did not say in which file it is."""
+    file = tmp_path / "legato.toml"
+    file.write_text(text)
+    with pytest.raises(ConfigError) as raised:
+        of(file)
+    assert str(raised.value).startswith(f"{file}, {place}"), raised.value
+
+
+def test_an_error_names_the_variable_or_option_that_a_setting_is_from(tmp_path: Path) -> None:
+    file = tmp_path / "legato.toml"
+    file.write_text('[server]\nlisten = "localhost:5672"\n')
+    with pytest.raises(ConfigError, match=r"^LEGATO_SERVER_LISTEN: server\.listen is 'x'"):
+        of(file, LEGATO_SERVER_LISTEN="x")
+    with pytest.raises(ConfigError, match=r"^--listen: server\.listen is 'x'"):
+        load(file, store=tmp_path, environment={"LEGATO_SERVER_LISTEN": "y"}, listen="x")
+
+
+def test_roles_and_users_that_cannot_be_used_are_named_with_their_file(tmp_path: Path) -> None:
+    file = tmp_path / "legato.toml"
+    role = '[[role]]\nname = "a"\nmanagement = "view"\n'
+    for text, place in (
+        (f'{role}[[role]]\nname = "b"\nmanagement = "operat"\n', "line 6: the [[role]] 'b': management: "),
+        (f"{role}[[role]]\nnam = 3\n", "line 5: the [[role]] number 2: there is no setting 'nam'. Did you mean name?"),
+        (role + role, "line 4: the [[role]] number 2 has the name of another one, 'a'."),
+        (f"{role}[[role]]\nname = 'b'\n", "line 4: the [[role]] 'b': it allows nothing"),
+    ):
+        file.write_text(text)
+        config = load(file, store=tmp_path, environment={})
+        with pytest.raises(ConfigError) as raised:
+            see_usable(config, Users())
+        assert str(raised.value).startswith(f"{file}, {place}"), raised.value
+    file.write_text(role)
+    users = tmp_path / "users"
+    content = UsersFile(b"0" * 16, {"ann": User("ann", ("b",), ())})
+    with pytest.raises(ConfigError) as raised:
+        see_usable(load(file, store=tmp_path, environment={}), Users(content, None, users))
+    assert str(raised.value).startswith(
+        f"{file}: The user 'ann' of {users} has the role 'b', which no [[role]] defines"
+    )
+
+
+def test_a_ledger_that_was_asked_for_and_cannot_be_written_is_an_error_wherever_it_was_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the file it was a line in the log only; by default it still is."""
+    monkeypatch.setattr(LedgerProcess, "available", lambda: False)
+    file = tmp_path / "legato.toml"
+    file.write_text("[ledger]\nenabled = true\n")
+    wanted = [
+        (load(file, store=tmp_path, environment={}), f"{file}, line 2"),
+        (load(store=tmp_path, environment={"LEGATO_LEDGER_ENABLED": "true"}), "LEGATO_LEDGER_ENABLED"),
+        (load(store=tmp_path, environment={}, ledger=True), "--ledger"),
+    ]
+    for config, place in wanted:
+        with pytest.raises(ConfigError) as raised:
+            see_usable(config, Users())
+        assert str(raised.value).startswith(
+            f"{place}: ledger.enabled needs pyarrow, which is not installed: pip install"
+        )
+    see_usable(load(store=tmp_path, environment={}), Users())
+    see_usable(load(file, store=tmp_path, environment={}, ledger=False), Users())
+
+
+def test_sizes_and_times_may_have_units_everywhere(tmp_path: Path) -> None:
+    file = tmp_path / "legato.toml"
+    file.write_text(
+        """
+        [server]
+        idle_timeout_ms = "1.5 min"
+        handshake_timeout_s = "2500ms"
+        [store]
+        map_bytes = "512 MiB"
+        log_bytes = 4096
+        [auth]
+        failed_logins = { delay_s = "1 s", for_s = "2 h" }
+        [ha]
+        activation_interval_s = "1 min"
+        [limits]
+        memory = "3 GiB"
+        [limits.users.ann]
+        held_bytes = "2 kB"
+        acknowledgement_timeout_s = "1 d"
+        [[address]]
+        match = "orders"
+        max_bytes = "1.5 GiB"
+        redelivery_delay_s = "500 ms"
+        """
+    )
+    config = of(file, LEGATO_LIMITS_SLOW_CONSUMER_S="5 min", LEGATO_BULK_STAGE_BYTES_MAX="1 TiB")
+    assert (config.server.idle_timeout_ms, config.server.handshake_timeout_s) == (90_000, 2.5)
+    assert (config.store.map_bytes, config.store.log_bytes) == (512 << 20, 4096)
+    assert (config.auth.failed_logins.delay_s, config.auth.failed_logins.for_s) == (1.0, 7200.0)
+    assert config.ha.activation_interval_s == 60.0
+    assert memory_mark(config.limits) == 3 << 30
+    assert config.limits.users["ann"].held_bytes == 2000
+    assert config.limits.users["ann"].acknowledgement_timeout_s == 86_400.0
+    assert (config.limits.slow_consumer_s, config.bulk.stage_bytes_max) == (300.0, 1 << 40)
+    orders = Addresses(config.address).settings("orders")
+    assert (orders.max_bytes, orders.redelivery_delay_s) == (3 << 29, 0.5)
+
+
+@pytest.mark.parametrize(
+    "value", ["512 M", "many", "", "1.2.3 MiB", "-5 MiB", "5 s", "5 MiB/s", "\u0665 MiB", "1e3 MiB", "MiB", "0x10 B"]
+)
+def test_what_is_no_size_is_refused_with_what_may_be_given(value: str) -> None:
+    with pytest.raises(ConfigError, match=r"^LEGATO_STORE_MAP_BYTES: store\.map_bytes is .*: give a number of bytes"):
+        of(LEGATO_STORE_MAP_BYTES=value)
+
+
+@pytest.mark.parametrize("name", ["returns_per_s", "listen", "container_id", "log_level"])
+def test_settings_that_are_neither_sizes_nor_times_take_no_units(name: str) -> None:
+    assert with_unit(name, "5 min") == "5 min"
+
+
+def test_every_setting_in_bytes_seconds_or_milliseconds_takes_units() -> None:
+    """A setting whose name does not end with its unit would not."""
+    for name, value in fields_of(Config):
+        if name != "memory" and re.search(r"bytes|_m?s($|_)", name) and not name.endswith("_per_s"):
+            assert with_unit(name, "5 MiB" if "bytes" in name else "5 s") != value, name
+
+
+def fields_of(kind: Any) -> Iterator[tuple[str, object]]:
+    """The names and defaults of settings, in sections too."""
+    for field in msgspec.structs.fields(kind):
+        if isinstance(field.type, type) and issubclass(field.type, msgspec.Struct):
+            yield from fields_of(field.type)
+        yield field.encode_name, "5 MiB" if "bytes" in field.encode_name else "5 s"
+    if kind is Config:
+        yield from fields_of(AddressSettings)
+        yield from fields_of(SomeUserBounds)

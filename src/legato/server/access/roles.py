@@ -9,6 +9,7 @@ import msgspec
 
 from legato.errors import ConfigError
 from legato.server.access.permissions import OPERATIONS, Grant, Level, Permissions, Role, parse_pattern
+from legato.server.config.strictness import unknown_among
 from legato.server.identity.users import Users
 from legato.server.identity.users_file import check_name
 
@@ -34,13 +35,15 @@ def read_roles(tables: Sequence[dict[str, Any]]) -> Permissions | None:
     roles: dict[str, Role] = {}
     for number, table in enumerate(tables, 1):
         try:
+            if isinstance(table, dict) and (unknown := unknown_among(table, _Role)):
+                raise ValueError(unknown)
             role = _read(msgspec.convert(table, _Role))
         except (msgspec.ValidationError, ValueError, ConfigError) as error:
             name = table.get("name") if isinstance(table, dict) else None
             which = repr(name) if isinstance(name, str) and name else f"number {number}"
-            raise ConfigError(f"Configuration: the [[role]] {which}: {_problem(error)}.") from None
+            raise ConfigError(f"the [[role]] {which}: {_problem(error)}") from None
         if role.name in roles:
-            raise ConfigError(f"Configuration: there are two [[role]] tables with the name {role.name!r}.")
+            raise ConfigError(f"the [[role]] number {number} has the name of another one, {role.name!r}.")
         roles[role.name] = role
     return Permissions(list(roles.values())) if roles else None
 
@@ -48,11 +51,12 @@ def read_roles(tables: Sequence[dict[str, Any]]) -> Permissions | None:
 def _problem(error: Exception) -> str:
     """What is wrong with a table, in words; msgspec says `Invalid enum value 'operat' - at `$.management``."""
     problem, at, place = str(error).rstrip(".").partition(" - at `$.")
-    if not at:
-        return problem
-    place = place.rstrip("`")
-    levels = ": there are view, operate and administer" if place == "management" else ""
-    return f"{place}: {problem[0].lower()}{problem[1:].replace('`', '')}{levels}"
+    problem = f"{problem[:1].lower()}{problem[1:].replace('`', '')}"
+    if at:
+        place = place.rstrip("`")
+        levels = ": there are view, operate and administer" if place == "management" else ""
+        problem = f"{place}: {problem}{levels}"
+    return problem if problem.endswith("?") else f"{problem}."
 
 
 def _read(table: _Role) -> Role:
@@ -84,5 +88,8 @@ def check_roles(permissions: Permissions | None, users: Users) -> list[str]:
     for name, role in given:
         if role not in permissions.roles:
             known = ", ".join(permissions.roles)
-            raise ConfigError(f"The user {name!r} has the role {role!r}, which no [[role]] defines; there are {known}.")
+            of_file = f" of {users.file}" if users.file is not None else ""
+            raise ConfigError(
+                f"The user {name!r}{of_file} has the role {role!r}, which no [[role]] defines; there are {known}."
+            )
     return []

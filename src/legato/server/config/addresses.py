@@ -10,6 +10,7 @@ import msgspec
 from legato.core.settings import DEFAULT_SETTINGS, AddressSettings
 from legato.errors import ConfigError
 from legato.server.config.strictness import problem_of
+from legato.server.config.units import with_unit
 
 SETTINGS_CACHED_MAX = 10_000
 """Addresses whose settings are remembered; names of temporary destinations come and go without end."""
@@ -95,19 +96,19 @@ def matches(pattern: Sequence[str], words: Sequence[str]) -> bool:
 def _checked(tables: Sequence[dict[str, Any]]) -> list[tuple[list[str], dict[str, Any]]]:
     """The tables as patterns and fields, the least specific first."""
     if not isinstance(tables, (list, tuple)):
-        raise ConfigError("Configuration: addresses are tables of their own: [[address]] with match = 'orders.#'.")
+        raise ConfigError("addresses are tables of their own: [[address]] with match = 'orders.#'.")
     checked = []
     for number, table in enumerate(tables, 1):
         if not isinstance(table, dict):
-            raise ConfigError("Configuration: addresses are tables of their own: [[address]] with match = 'orders.#'.")
+            raise ConfigError("addresses are tables of their own: [[address]] with match = 'orders.#'.")
         match = table.get("match")
         if not isinstance(match, str) or not match:
-            raise ConfigError(f"Configuration: the {_ordinal(number)} [[address]] needs match = 'a.pattern'.")
+            raise ConfigError(f"the [[address]] number {number} needs match = 'a.pattern'.")
         pattern = match.split(".")
         wrong = next((word for word in pattern if len(word) > 1 and ("*" in word or "#" in word)), None)
         if wrong is not None:
             raise ConfigError(
-                f"Configuration: address {match!r}: {wrong!r} mixes a wildcard and text; "
+                f"the [[address]] {match!r}: {wrong!r} mixes a wildcard and text; "
                 "'*' stands for one whole word, '#' for any number of them."
             )
         checked.append((pattern, _fields(match, table)))
@@ -118,24 +119,24 @@ def _fields(match: str, table: dict[str, Any]) -> dict[str, Any]:
     policy = table.get("policy")
     if policy is not None and (not isinstance(policy, str) or policy not in POLICIES):
         raise ConfigError(
-            f"Configuration: address {match!r}: policy is {policy!r}; there is {', '.join(map(repr, POLICIES))}."
+            f"the [[address]] {match!r}: policy is {policy!r}; there is {', '.join(map(repr, POLICIES))}."
         )
     own = {key: value for key, value in table.items() if key not in _NO_TABLE_KEYS}
     given = POLICIES[policy] | own if policy else own
     settings: dict[str, Any] = {}
     for key, value in given.items():
         try:
+            value = with_unit(key, value)
+        except ValueError as error:
+            raise ConfigError(f"the [[address]] {match!r}: {key} is {value!r}: {error}.") from None
+        try:
             settings[key] = getattr(msgspec.convert({key: value}, AddressSettings, strict=False), key)
         except msgspec.ValidationError as error:
             problem = problem_of(error, key, value, AddressSettings)
-            raise ConfigError(f"Configuration: address {match!r}: {problem}") from None
+            raise ConfigError(f"the [[address]] {match!r}: {problem}") from None
     return settings
 
 
 def _specificity(pattern: Sequence[str]) -> list[int]:
     """Sorts patterns, the least specific first; what ends stands before `#` but after a word."""
     return [{"#": 0, "*": 2}.get(word, 3) for word in pattern] + [1]
-
-
-def _ordinal(number: int) -> str:
-    return {1: "first", 2: "second", 3: "third"}.get(number, f"{number}th")

@@ -5,7 +5,8 @@ Later wins: defaults, then the file, then `LEGATO_<SECTION>_<KEY>` (`LEGATO_STOR
 
 import os
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -18,8 +19,9 @@ from legato.server.config.addresses import Addresses
 from legato.server.config.bounds import GeneralUserBounds, OriginBounds, SomeUserBounds, TotalBounds
 from legato.server.config.discovery import split_address
 from legato.server.config.machine_memory import memory_of_machine, share_of_memory
+from legato.server.config.origins import Origins
 from legato.server.config.secret_files import refuse_readable
-from legato.server.config.strictness import Origins, check_names, sentence_of
+from legato.server.config.strictness import check_names, replace_units, sentence_of
 
 Positive = Annotated[int, msgspec.Meta(gt=0)]
 Seconds = Annotated[float, msgspec.Meta(gt=0)]
@@ -29,6 +31,7 @@ Mechanism = Literal["EXTERNAL", "SCRAM-SHA-512", "SCRAM-SHA-256", "XOAUTH2", "PL
 
 ENVIRONMENT_PREFIX = "LEGATO_"
 _LISTS = ("addresses", "mechanisms", "queues")
+_NOWHERE = Origins()
 SECTIONS = ("server", "store", "auth", "tls", "ledger", "ha", "audit", "bulk", "http", "limits")
 
 
@@ -227,7 +230,7 @@ class LimitsSection(msgspec.Struct, forbid_unknown_fields=True):
     """Of roles whose members differ, by name."""
 
 
-class Config(msgspec.Struct, forbid_unknown_fields=True):
+class Config(msgspec.Struct, forbid_unknown_fields=True, dict=True):
     """All settings of one server process."""
 
     server: ServerSection = msgspec.field(default_factory=ServerSection)
@@ -244,6 +247,23 @@ class Config(msgspec.Struct, forbid_unknown_fields=True):
     """`[[address]]` tables, as they are written; `Addresses` checks them."""
     role: list[dict[str, Any]] = []
     """`[[role]]` tables, as they are written; `access.roles` checks them."""
+
+    @property
+    def origins(self) -> Origins:
+        """Where the settings were written."""
+        found: Origins = self.__dict__.get("origins", _NOWHERE)
+        return found
+
+    @contextmanager
+    def locating_errors(self) -> Iterator[None]:
+        """Errors about the settings say where these were written."""
+        try:
+            yield
+        except ConfigError as error:
+            told = self.origins.located(str(error))
+            if told == str(error):
+                raise
+            raise type(error)(told) from None
 
     @property
     def store_directory(self) -> Path:
@@ -321,49 +341,52 @@ def load(
     Raises:
         ConfigError: a setting is unknown or cannot be used; the message names it.
     """
-    raw: dict[str, Any] = _read(file) if file else {}
-    origins = Origins(file)
+    raw, origins = _read(file) if file else ({}, Origins())
     _overlay_environment(raw, os.environ if environment is None else environment, origins)
     check_names(raw, Config, origins)
-    if store is not None:
-        _section(raw, "store")["directory"] = str(store)
-    if listen is not None:
-        _section(raw, "server")["listen"] = listen
-    if ledger is not None:
-        _section(raw, "ledger")["enabled"] = ledger
-    if container_id is not None:
-        _section(raw, "server")["container_id"] = container_id
-    if insecure is not None:
-        _section(raw, "server")["insecure"] = insecure
-    if http is not None:
-        _section(raw, "http")["listen"] = http
+    replace_units(raw, Config, origins)
+    for option, place, value in (
+        ("--store", "store.directory", None if store is None else str(store)),
+        ("--listen", "server.listen", listen),
+        ("--ledger", "ledger.enabled", ledger),
+        ("--container-id", "server.container_id", container_id),
+        ("--insecure", "server.insecure", insecure),
+        ("--http", "http.listen", http),
+    ):
+        if value is not None:
+            section, _, key = place.partition(".")
+            _section(raw, section, origins)[key] = value
+            origins.options[place] = option
     for user in users or ():
         name, colon, password = user.partition(":")
         if not colon or not name:
             raise ConfigError("--user takes NAME:PASSWORD.")
-        _section(raw, "auth").setdefault("users", {})[name] = password
+        _section(raw, "auth", origins).setdefault("users", {})[name] = password
     try:
         config = msgspec.convert(raw, Config, strict=False)
     except msgspec.ValidationError as error:
         raise ConfigError(sentence_of(error, origins)) from None
-    _check(config)
-    if config.tls.key:
-        refuse_readable(Path(config.tls.key), "The private key")
+    config.__dict__["origins"] = origins
+    with config.locating_errors():
+        _check(config)
+        if config.tls.key:
+            refuse_readable(Path(config.tls.key), "The private key (tls.key)")
     if file is not None and config.auth.users:
         refuse_readable(file, "There are passwords in auth.users, and the configuration")
     return config
 
 
-def _section(raw: dict[str, Any], name: str) -> dict[str, Any]:
+def _section(raw: dict[str, Any], name: str, origins: Origins) -> dict[str, Any]:
     section = raw.setdefault(name, {})
     if not isinstance(section, dict):
-        raise ConfigError(f"Configuration: {name!r} must be a section, [{name}].")
+        raise ConfigError(f"{origins.of(name)}: {name!r} must be a section, [{name}].")
     return section
 
 
-def _read(file: Path) -> dict[str, Any]:
+def _read(file: Path) -> tuple[dict[str, Any], Origins]:
     try:
-        return tomllib.loads(file.read_text())
+        text = file.read_text()
+        return tomllib.loads(text), Origins(file, text)
     except OSError as error:
         raise ConfigError(f"Cannot read the configuration {file}: {error.strerror}.") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
@@ -376,7 +399,7 @@ def _overlay_environment(raw: dict[str, Any], environment: Mapping[str, str], or
             continue
         section, _, key = variable.removeprefix(ENVIRONMENT_PREFIX).lower().partition("_")
         if section in SECTIONS and key:
-            _section(raw, section)[key] = value.split(",") if key in _LISTS else value
+            _section(raw, section, origins)[key] = value.split(",") if key in _LISTS else value
             origins.variables[f"{section}.{key}"] = variable
 
 
@@ -412,7 +435,8 @@ def memory_mark(section: LimitsSection) -> int:
         return share_of_memory(section.memory, memory_of_machine())
     except ValueError:
         raise ConfigError(
-            f"limits.memory is {section.memory!r}: give bytes, or a percentage of the memory, such as '40%'."
+            f"limits.memory is {section.memory!r}: give bytes, as a number or such as '4 GiB', or a percentage of the "
+            "memory, such as '40%'."
         ) from None
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from legato.server.config.units import bytes_of
+
 _CGROUPS = Path("/sys/fs/cgroup")
 
 
@@ -46,7 +48,7 @@ def _number(file: Path) -> int | None:
 
 
 def share_of_memory(memory: str | int, machine_bytes: int) -> int:
-    """Bytes of a setting: a number of them, or a percentage of what the machine has.
+    """Bytes of a setting: a number of them, with or without a unit, or a percentage of what the machine has.
 
     Raises:
         ValueError: it is neither.
@@ -59,7 +61,8 @@ def share_of_memory(memory: str | int, machine_bytes: int) -> int:
             raise ValueError(memory)
         bytes_ = int(machine_bytes * share / 100)
     else:
-        bytes_ = int(memory)
+        in_unit = bytes_of(memory)
+        bytes_ = int(memory) if in_unit is None else in_unit
     if bytes_ < 0:
         raise ValueError(memory)
     return bytes_

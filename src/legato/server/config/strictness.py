@@ -3,33 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from pathlib import Path
-from typing import Any, get_args, get_type_hints
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, get_args, get_origin, get_type_hints
 
 import msgspec
 
 from legato.errors import ConfigError
 from legato.likeness import meant as meant_by
+from legato.server.config.origins import Origins
+from legato.server.config.units import with_unit
 
 _PLACE = re.compile(r"(?P<problem>.*) - at `\$\.?(?P<place>.*)`", re.DOTALL)
-
-
-class Origins:
-    """Where settings were written: in a file, or in a variable of the environment."""
-
-    def __init__(self, file: Path | None) -> None:
-        self._file = file
-        self.variables: dict[str, str] = {}
-        """Names of variables, by `section.key`."""
-
-    def of(self, place: str) -> str:
-        """Where the setting at `section.key` is from."""
-        return self.variables.get(place) or (str(self._file) if self._file else "the settings")
-
-    def is_variable(self, place: str) -> bool:
-        """Whether a variable has set it."""
-        return place in self.variables
 
 
 def check_names(given: Mapping[str, Any], kind: type[msgspec.Struct], origins: Origins, place: str = "") -> None:
@@ -48,9 +32,48 @@ def check_names(given: Mapping[str, Any], kind: type[msgspec.Struct], origins: O
         here = f"{place}.{name}" if place else name
         if name not in fields:
             raise ConfigError(_unknown(name, list(fields), origins, place, here))
-        inner = fields[name]
-        if isinstance(inner, type) and issubclass(inner, msgspec.Struct) and isinstance(value, Mapping):
-            check_names(value, inner, origins, here)
+        for table, inner, there in _tables(value, fields[name], here):
+            check_names(table, inner, origins, there)
+
+
+def replace_units(given: dict[str, Any], kind: type[msgspec.Struct], origins: Origins, place: str = "") -> None:
+    """Replace texts such as `512 MiB` by the numbers that they stand for.
+
+    Args:
+        given, kind, place: as those of `check_names`.
+
+    Raises:
+        ConfigError: a text is neither a number nor one with a unit; the message says where it was written.
+    """
+    fields = {field.encode_name: field.type for field in msgspec.structs.fields(kind)}
+    for name, value in given.items():
+        here = f"{place}.{name}" if place else name
+        for table, inner, there in _tables(value, fields.get(name), here):
+            replace_units(table, inner, origins, there)
+            if there != here:
+                # Of what is wrong below a name that anybody chose, msgspec does not tell the name.
+                try:
+                    msgspec.convert(table, inner, strict=False)
+                except msgspec.ValidationError as error:
+                    raise ConfigError(sentence_of(error, origins, there)) from None
+        try:
+            given[name] = with_unit(name, value)
+        except ValueError as error:
+            raise ConfigError(f"{origins.of(here)}: {here} is {value!r}: {error}.") from None
+
+
+def _tables(value: Any, kind: Any, place: str) -> Iterator[tuple[dict[str, Any], type[msgspec.Struct], str]]:
+    """The tables in the value of a setting, with what each is to become and its place: itself, or those by name."""
+    if isinstance(value, dict) and _is_struct(kind):
+        yield value, kind, place
+    elif isinstance(value, dict) and get_origin(kind) is dict and _is_struct(of := get_args(kind)[1]):
+        for name, table in value.items():
+            if isinstance(table, dict):
+                yield table, of, f"{place}.{name}"
+
+
+def _is_struct(kind: object) -> bool:
+    return isinstance(kind, type) and issubclass(kind, msgspec.Struct)
 
 
 def _unknown(name: str, known: list[str], origins: Origins, place: str, here: str) -> str:
@@ -70,6 +93,16 @@ def _these(known: list[str]) -> str:
     return f" It has {', '.join(known)}."
 
 
+def unknown_among(names: Iterable[str], kind: type[msgspec.Struct]) -> str:
+    """That there is no setting of a name, and which may have been meant; empty if there are all."""
+    known = [field.encode_name for field in msgspec.structs.fields(kind)]
+    for name in names:
+        if name not in known:
+            [meant] = meant_by(name, known, 1) or [""]
+            return f"there is no setting {name!r}." + (f" Did you mean {meant}?" if meant else _these(known))
+    return ""
+
+
 def problem_of(error: msgspec.ValidationError, name: str, value: object, kind: type[msgspec.Struct]) -> str:
     """What is wrong with one field of a table, by itself.
 
@@ -77,10 +110,8 @@ def problem_of(error: msgspec.ValidationError, name: str, value: object, kind: t
         name, value: of the field.
         kind: what the table is to become.
     """
-    known = [field.encode_name for field in msgspec.structs.fields(kind)]
-    if name not in known:
-        [meant] = meant_by(name, known, 1) or [""]
-        return f"there is no setting {name!r}." + (f" Did you mean {meant}?" if meant else _these(known))
+    if unknown := unknown_among([name], kind):
+        return unknown
     choices = get_args(get_type_hints(kind)[name])
     if choices and all(isinstance(choice, str) for choice in choices):
         return f"{name} is {value!r}; there is {', '.join(map(repr, choices))}."
@@ -89,11 +120,15 @@ def problem_of(error: msgspec.ValidationError, name: str, value: object, kind: t
     return f"{name}: {problem[0].lower()}{problem[1:]}."
 
 
-def sentence_of(error: msgspec.ValidationError, origins: Origins) -> str:
-    """What is wrong with a value, with the place where it was written."""
+def sentence_of(error: msgspec.ValidationError, origins: Origins, table: str = "") -> str:
+    """What is wrong with a value, with the place where it was written.
+
+    Args:
+        table: the place of what was converted.
+    """
     found = _PLACE.fullmatch(str(error))
     if found is None:
-        return f"{origins.of('')}: {error}."
+        return f"{origins.of(table)}: {table or 'the settings'}: {error}."
     problem = found["problem"].replace("`", "")
-    place = found["place"]
+    place = f"{table}.{found['place']}" if table else found["place"]
     return f"{origins.of(place)}: {place}: {problem[0].lower()}{problem[1:]}."

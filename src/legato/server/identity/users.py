@@ -67,11 +67,12 @@ class Users:
         Raises:
             ConfigError: they cannot be used; the message says why.
         """
-        file = users_file_of(config)
-        if file is None:
-            return cls(None, config.auth.users)
-        seen = _look(file)
-        return cls(read(file), config.auth.users, file, seen)
+        with config.locating_errors():
+            file = users_file_of(config)
+            if file is None:
+                return cls(None, config.auth.users)
+            seen = _look(file)
+            return cls(read(file), config.auth.users, file, seen)
 
     def renewed(self, config: Config) -> Users:
         """The users of a configuration now: these, if nothing has changed.

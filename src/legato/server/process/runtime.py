@@ -51,7 +51,8 @@ class Runtime:
         self._membership: Membership | None = None
         self._informing: asyncio.TimerHandle | None = None
         self._service_manager = ServiceManager()
-        self._console = ConsoleProcess(config) if config.http.console else None
+        with config.locating_errors():
+            self._console = ConsoleProcess(config) if config.http.console else None
         self._monitor = Monitor(config, self._service_manager.turned if self._service_manager.has_watchdog else None)
 
     async def run(self) -> None:
@@ -65,7 +66,8 @@ class Runtime:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stop_all)
         loop.add_signal_handler(signal.SIGHUP, self._reload)
-        tls = tls_context(self._config.tls)
+        with self._config.locating_errors():
+            tls = tls_context(self._config.tls)
         self._users = Users.load(self._config)
         for said in see_usable(self._config, self._users):
             log.warning("! %s", said)

@@ -13,6 +13,7 @@ from legato.server.identity.certificates import check_rules, tls_context
 from legato.server.identity.exposure import check_exposure, find_lockouts, find_views
 from legato.server.identity.tokens import Tokens
 from legato.server.identity.users import Users
+from legato.server.storage.ledger_process import LedgerProcess
 
 
 def see_usable(config: Config, users: Users, former: Config | None = None) -> list[str]:
@@ -27,11 +28,21 @@ def see_usable(config: Config, users: Users, former: Config | None = None) -> li
     Raises:
         ConfigError: it cannot, or may not; the message says why.
     """
+    with config.locating_errors():
+        return _see_usable(config, users, former)
+
+
+def _see_usable(config: Config, users: Users, former: Config | None) -> list[str]:
     if former is not None and former.role and not config.role:
         # An editor empties a file before it writes it: that must not let everybody do everything.
         raise ConfigError(
             "The configuration has no [[role]] any more, and so whoever is let in could do everything: "
             "put the roles back, or start the broker anew without them."
+        )
+    wants_ledger = config.ledger.enabled and config.origins.is_given("ledger.enabled")
+    if former is None and wants_ledger and not LedgerProcess.available():
+        raise ConfigError(
+            "ledger.enabled needs pyarrow, which is not installed: pip install 'legato[ledger]', or leave it out."
         )
     tls_context(config.tls)
     if config.audit.file:
