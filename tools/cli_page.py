@@ -22,7 +22,7 @@ This page is made by `make cli-reference`.
 
 """
 _MARKUP = re.compile(r"^```.*?^```$|`[^`\n]*`|[<>]", re.DOTALL | re.MULTILINE)
-_EXAMPLES = re.compile(r"^(Examples?): (legato .*?)\n\n", re.DOTALL | re.MULTILINE)
+_EXAMPLES = re.compile(r"^(Examples?):\n((?:.+\n)+)\n", re.MULTILINE)
 _ESCAPED = {"<": "&lt;", ">": "&gt;"}
 
 
@@ -30,6 +30,7 @@ def page() -> str:
     """The page as it should be."""
     command = get_command(app)
     text = get_docs_for_click(obj=command, ctx=typer.Context(command, info_name="legato"), name="legato", indent=1)
+    text = text.replace("\\[", "[")
     text = re.sub(r" {2,}(?=\[(default|env var|required))", " ", text)
     text = _EXAMPLES.sub(_as_commands, text)
     return _HEAD + _MARKUP.sub(lambda found: _ESCAPED.get(found[0], found[0]), text).rstrip() + "\n"
@@ -37,7 +38,7 @@ def page() -> str:
 
 def _as_commands(found: re.Match[str]) -> str:
     """Examples one a line, as they are entered."""
-    commands = re.split(r"; (?=legato )", " ".join(found[2].split()))
+    commands = found[2].splitlines()
     return f"**{found[1]}**:\n\n```console\n" + "".join(f"$ {command}\n" for command in commands) + "```\n\n"
 
 

@@ -11,7 +11,7 @@ from legato.cli.management import request, rows
 from legato.cli.output import say, say_json
 from legato.quoting import quoted
 
-NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The name.", show_default=False)]
+NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="Its name, as lists show it.", show_default=False)]
 PatternArgument = Annotated[
     str,
     typer.Argument(

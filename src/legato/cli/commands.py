@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator
+from inspect import cleandoc
 from typing import Any, TypeVar
 
 import typer
+from rich.markup import escape
 from typer.core import TyperCommand, TyperGroup
 
 from legato.likeness import meant
 from legato.quoting import one_line
 
+_EXAMPLES = re.compile(r"(?:^|(?<= ))Examples?: ")
+_BETWEEN_EXAMPLES = re.compile(r"; (?=(?:legato|seq|echo) )")
 F = TypeVar("F", bound=Callable[..., Any])
 
 _COMMANDS_LISTED_MAX = 12
@@ -95,8 +100,27 @@ class Commands(typer.Typer):
         )
 
     def command(self, name: str | None = None, **settings: Any) -> Callable[[F], F]:
-        """See `typer.Typer`."""
-        return super().command(name, **{"cls": _Command} | settings)
+        """See `typer.Typer`. The help is the docstring; its paragraphs are wrapped, and each example has a line."""
+
+        def register(function: F) -> F:
+            given: dict[str, Any] = {"cls": _Command, "help": help_of(function.__doc__ or "")} | settings
+            return super(Commands, self).command(name, **given)(function)
+
+        return register
+
+
+def help_of(docstring: str) -> str:
+    """A docstring as the text of a help."""
+    paragraphs = []
+    for paragraph in cleandoc(docstring).split("\n\n"):
+        text, *examples = _EXAMPLES.split(" ".join(paragraph.split()), maxsplit=1)
+        if text:
+            paragraphs.append(text.strip())
+        if examples:
+            commands = _BETWEEN_EXAMPLES.split(examples[0])
+            paragraphs.append("\n".join(["Example:" if len(commands) == 1 else "Examples:", *commands]))
+    # Rich would take `[ha]` for markup.
+    return escape("\n\n".join(paragraphs))
 
 
 def _instead_of_command(group: TyperGroup, path: str, name: str) -> str:

@@ -118,11 +118,16 @@ def _complain(tables: Path) -> bool:
 @app.command("show")
 def show(
     tables: TablesArgument,
-    name: Annotated[str, typer.Argument(metavar="TABLE", help="A table of gold.")] = "audit",
+    name: Annotated[str, typer.Argument(metavar="TABLE", help="Which of them.")] = "audit",
     rows: Annotated[int, typer.Option("--rows", help="Show at most N rows.")] = 50,
     master: MasterOption = None,
 ) -> None:
-    """Show a table of gold: audit, latencies, failovers, causes, actions, duplicates, transactions."""
+    """Show one of the tables for reports that `legato ledger run` makes.
+
+    There are audit, latencies, failovers, causes, actions, duplicates and transactions.
+
+    Example: legato ledger show ./tables failovers
+    """
     from legato.spark.runtime.session import start_session
     from legato.spark.tables.gold_tables import read_table
 
@@ -225,7 +230,7 @@ def trim(
     yes: YesOption = False,
     dry_run: DryRunOption = False,
 ) -> None:
-    """Delete facts that are older than so much. What waited then stays, and an audit says from when on it can speak.
+    """Delete facts that are older than --keep. What waited then stays, and an audit says from when on it can speak.
 
     Whole segments go, so a little more is kept. Bring tables up to date before (`legato ledger run`), and copy what you
     may need again: what is trimmed cannot be brought back. Broker, audits and queries may go on.
@@ -269,7 +274,10 @@ def _segments(count: int) -> str:
 
 @app.command("sql")
 def sql() -> None:
-    """Print the query of each step and its purpose; `{facts}` and the like are the tables that it reads."""
+    """Print the SQL by which `legato ledger run` makes its tables, step by step.
+
+    `{facts}` and the like are the tables that a step reads.
+    """
     from textwrap import dedent
 
     from legato.spark.tables.gold import BRONZE, gold_steps

@@ -62,37 +62,54 @@ app = Commands(
     name="legato",
     cls=_Legato,
     help="Durable messaging with Jakarta Messaging semantics that carries on through the failure of its broker.",
-    epilog="Start with `legato demo`, or with `legato serve --store ./store` in one terminal and "
-    "`legato send hello 'a first message'` in another.",
+    epilog="Start with `legato demo`, or with `legato serve --store ./store` in one terminal, and in another "
+    "`legato send hello 'a first message'`, `legato status` and `legato receive hello`. "
+    "`legato COMMAND --help` has examples.",
     pretty_exceptions_enable=False,
 )
-app.command("serve")(serve.serve)
-app.command("demo")(demo.demo)
-app.command("drill")(drill.drill)
-app.command("send")(send.send)
-app.command("receive")(receive.receive)
-app.command("browse")(browse.browse)
-app.command("status")(status.status)
-app.command("connections")(connections.connections)
-app.command("console")(console.console)
-app.command("audit")(audit.audit)
-app.command("story")(ledger.story)
-app.command("queues")(queue.queues)
-app.command("topics")(topic.topics)
-app.command("subscriptions")(subscription.subscriptions)
-app.command("reload")(reload.reload)
-app.command("can")(can.can)
-app.command("intervals")(intervals.intervals)
-app.command("switchover")(switchover.switchover)
-app.add_typer(ledger.app)
-app.add_typer(dlq.app)
-app.add_typer(flows.app)
-app.add_typer(queue.app)
-app.add_typer(topic.app)
-app.add_typer(subscription.app)
-app.add_typer(sink.app)
-app.add_typer(user.app)
-app.add_typer(store.app)
+BROKERS, MESSAGES, WATCHING, ADMINISTRATION, PAST, TRIALS = (
+    "Run brokers",
+    "Messages",
+    "See what there is",
+    "Administer queues, dead letters and users",
+    "The past, from the ledger",
+    "See it work",
+)
+"""Under which heading the help has a command."""
+
+for name, function, panel in (
+    ("serve", serve.serve, BROKERS),
+    ("reload", reload.reload, BROKERS),
+    ("switchover", switchover.switchover, BROKERS),
+    ("intervals", intervals.intervals, BROKERS),
+    ("send", send.send, MESSAGES),
+    ("receive", receive.receive, MESSAGES),
+    ("browse", browse.browse, MESSAGES),
+    ("status", status.status, WATCHING),
+    ("queues", queue.queues, WATCHING),
+    ("topics", topic.topics, WATCHING),
+    ("subscriptions", subscription.subscriptions, WATCHING),
+    ("connections", connections.connections, WATCHING),
+    ("console", console.console, WATCHING),
+    ("can", can.can, ADMINISTRATION),
+    ("audit", audit.audit, PAST),
+    ("story", ledger.story, PAST),
+    ("demo", demo.demo, TRIALS),
+    ("drill", drill.drill, TRIALS),
+):
+    app.command(name, rich_help_panel=panel)(function)
+for noun, panel in (
+    (store, BROKERS),
+    (flows, WATCHING),
+    (queue, ADMINISTRATION),
+    (topic, ADMINISTRATION),
+    (subscription, ADMINISTRATION),
+    (dlq, ADMINISTRATION),
+    (sink, ADMINISTRATION),
+    (user, ADMINISTRATION),
+    (ledger, PAST),
+):
+    app.add_typer(noun.app, rich_help_panel=panel)
 
 
 def print_version(wanted: bool) -> None:

@@ -6,9 +6,10 @@ from legato.cli.output import say
 
 
 def reload(url: UrlOption = URL_DEFAULT) -> None:
-    """Make the broker read its address settings and users again. A configuration with a mistake is refused.
+    """Make the broker read its configuration and its users file again. One with a mistake is refused.
 
-    SIGHUP does the same. Other settings take effect after a restart.
+    Settings of addresses, users, roles, limits and certificates take effect at once, others after a restart. SIGHUP
+    does the same.
 
     Example: legato reload
     """

@@ -51,10 +51,10 @@ def serve(
 ) -> None:
     """Serve messages from a store, or wait as the backup of the process that does.
 
-    Prints `active epoch=N` when it serves, `backup` when it waits. SIGTERM and Ctrl-C end it cleanly; SIGHUP makes it
-    read its address settings and users again.
+    A second process with the same store, and another port, is the backup. Prints `active epoch=N` when it serves,
+    `backup` when it waits. SIGTERM and Ctrl-C end it cleanly; SIGHUP is as `legato reload`.
 
-    Example: legato serve --store ./store --listen localhost:5672
+    Examples: legato serve --store ./store; legato serve --store ./store --listen localhost:5673
     """
     from legato.server.config import configuration
     from legato.server.process.run import run

@@ -154,7 +154,7 @@ def roles(
     if none and role:
         raise ConfigError("Give roles, or --none.")
     if not none and not role:
-        say_lines("\n".join(_present(_read(file), name, file).roles))
+        say_lines("\n".join(_present(_read(file), name, file).roles) or f"{name} has no roles")
         return
     given = _roles(role)
     with changing(file) as content:
@@ -173,11 +173,14 @@ def users(
 
     Example: legato user list --store ./store
     """
-    content = _read(_file(users_file, store, config))
+    file = _file(users_file, store, config)
+    content = _read(file)
     found = sorted(content.users.values(), key=lambda user: user.name)
     if as_json:
         say(json.dumps([{"name": user.name, "roles": user.roles, "password": bool(user.keys)} for user in found]))
         return
+    if not found:
+        say(f"there are no users in {file}")
     width = max((len(user.name) for user in found), default=0)
     for user in found:
         without = "" if user.keys else "  (no password)"
