@@ -63,7 +63,7 @@ def totals(asked: Asked) -> dict[str, Any]:
         "waiting": sum(row["depth"] for row in rows),
         "in_per_s": sum(row["stored_per_s"] for row in rows),
         "out_per_s": sum(row["acknowledged_per_s"] for row in rows),
-        "receivers": sum(row["consumers"] for row in rows),
+        "consumers": sum(row["consumers"] for row in rows),
         "dead": sum(row["depth"] for row in rows if row.get("dead_letters")),
         "status": status,
     }
