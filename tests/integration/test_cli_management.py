@@ -56,6 +56,17 @@ def test_a_queue_from_its_creation_to_its_end(broker: Server) -> None:
     assert "There is no queue 'later'" in gone.stderr
 
 
+def test_a_name_that_there_is_not_comes_with_those_that_are_like_it(broker: Server) -> None:
+    for type, name in (("queue", "orders.new"), ("topic", "prices.tea")):
+        legato(broker, type, "create", name)
+        for operation in ("show", "delete"):
+            words = [type, operation, name[:-1], *(["--yes"] if operation == "delete" else [])]
+            assert f"There is no {type} {name[:-1]!r}. Did you mean {name}?" in legato(broker, *words).stderr
+        legato(broker, type, "delete", name, "--yes")
+    unlike = legato(broker, "subscription", "pause", "zebra").stderr
+    assert "There is no subscription 'zebra'. legato subscriptions lists those that there are." in unlike
+
+
 @pytest.mark.parametrize(
     ("words", "would"),
     [

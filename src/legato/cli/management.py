@@ -3,14 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import islice
 from typing import Any
+
+from legato.errors import JMSError
+from legato.likeness import meant
+from legato.quoting import quoted
+
+_NAMES_COMPARED_MAX = 5000
 
 
 def request(url: str, operation: str, type: str, name: str = "", **arguments: str | float) -> Any:
-    """See `legato.client.management.request`."""
+    """See `legato.client.management.request`.
+
+    Raises:
+        JMSError: as there; that there is no such queue, topic or subscription comes with the names that are like it.
+    """
     from legato.client import management
 
-    return management.request(url, operation, type, name, **arguments)
+    try:
+        return management.request(url, operation, type, name, **arguments)
+    except JMSError as error:
+        if str(error) != f"There is no {type} {name!r}.":
+            raise
+        raise JMSError(f"{error} {_like(url, type, name)}", code=error.code) from None
 
 
 def rows(url: str, type: str, match: str = "") -> Iterator[dict[str, Any]]:
@@ -18,3 +34,15 @@ def rows(url: str, type: str, match: str = "") -> Iterator[dict[str, Any]]:
     from legato.client import management
 
     return management.rows(url, type, match)
+
+
+def _like(url: str, type: str, name: str) -> str:
+    """Which names may have been meant, or how to find them."""
+    try:
+        there = [str(row["name"]) for row in islice(rows(url, type), _NAMES_COMPARED_MAX)]
+    except JMSError:
+        # Who may use a queue may not be allowed to look at others.
+        there = []
+    if found := meant(name, there):
+        return f"Did you mean {' or '.join(map(quoted, found))}?"
+    return f"legato {type}s lists those that there are."
