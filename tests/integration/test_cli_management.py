@@ -57,7 +57,7 @@ def test_a_queue_from_its_creation_to_its_end(broker: Server) -> None:
 
 
 def test_a_name_that_there_is_not_comes_with_those_that_are_like_it(broker: Server) -> None:
-    for type, name in (("queue", "orders.new"), ("topic", "prices.tea")):
+    for type, name in (("queue", "invoices.new"), ("topic", "weather.tea")):
         legato(broker, type, "create", name)
         for operation in ("show", "delete"):
             words = [type, operation, name[:-1], *(["--yes"] if operation == "delete" else [])]
