@@ -12,7 +12,7 @@ from urllib.parse import urlencode
 import jinja2
 
 from legato.quoting import escaped, lines, quoted
-from legato.sizes import size
+from legato.sizes import size, sizes_apart
 
 HERE = Path(__file__).parent
 CONTENT_TYPES = {
@@ -95,5 +95,5 @@ def make_environment(static: StaticFiles) -> jinja2.Environment:
         "lines": lambda text: lines(str(text)),
         "number": lambda value: f"{value:,}",
     }
-    environment.globals |= {"static": static.address, "link": address_of, "plural": plural}
+    environment.globals |= {"static": static.address, "link": address_of, "plural": plural, "sizes_apart": sizes_apart}
     return environment
