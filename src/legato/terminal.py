@@ -141,6 +141,8 @@ def _paragraphs(table: Table, options: ConsoleOptions) -> Group:
         parts.append(name)
         pairs = [Text.assemble((headings[at], "dim"), text) for at, text in enumerate(texts) if at > first and text]
         parts += [Padding(line, (0, 0, 0, indent), expand=False) for line in _packed(pairs, options.max_width - indent)]
+    if table.caption:
+        parts.append(Text(str(table.caption)))
     return Group(*parts)
 
 
