@@ -9,6 +9,7 @@ import typer
 
 from legato.cli.options import LEDGER_NAME, URL_DEFAULT, UrlOption
 from legato.cli.output import say
+from legato.errors import ConfigError
 
 
 def console(
@@ -55,6 +56,8 @@ def console(
     """
     from legato.console.serve import Options, serve
 
+    if store is not None and not store.is_dir():
+        raise ConfigError(f"There is no directory {store}: --store names the directory that legato serve --store has.")
     if ledger is None and store is not None and (store / LEDGER_NAME).is_dir():
         ledger = store / LEDGER_NAME
     options = Options(

@@ -7,6 +7,7 @@ from typing import Any
 
 from legato.cli.options import URL_DEFAULT, JsonOption, StoreOption, UrlOption
 from legato.cli.output import say_json
+from legato.errors import ConfigError
 
 ANSWER_WAIT_S = 5.0
 PRIMARY, HANDING_OVER = "primary", "handing over"
@@ -26,6 +27,8 @@ def status(
     """
     from legato.errors import JMSError
 
+    if store is not None and not store.is_dir():
+        raise ConfigError(f"There is no directory {store}: --store names the directory that legato serve --store has.")
     failure: JMSError | None = None
     try:
         answer = ask(url)

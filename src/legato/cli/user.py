@@ -98,7 +98,7 @@ def add(
 
     name = check_name(name)
     roles = _roles(role)
-    file = _file(users_file, store, config)
+    file = _file(users_file, store, config, create=True)
     _refuse_present(file, name)
     keys = () if no_password else _keys(_password(name, password_file), iterations)
     with changing(file) as content:
@@ -208,8 +208,12 @@ def remove(
     tell(f"removed user {name} from {file}")
 
 
-def _file(users_file: Path | None, store: Path | None, config: Path | None) -> Path:
-    """The users file that the options name."""
+def _file(users_file: Path | None, store: Path | None, config: Path | None, *, create: bool = False) -> Path:
+    """The users file that the options name.
+
+    Args:
+        create: make the directory of a store that there is not yet.
+    """
     if users_file is not None:
         return users_file
     if config is not None:
@@ -224,7 +228,8 @@ def _file(users_file: Path | None, store: Path | None, config: Path | None) -> P
     from legato.server.config.secret_files import make_private
     from legato.server.identity.users import USERS_NAME
 
-    make_private(store, "the store")
+    if create or store.is_dir():
+        make_private(store, "the store")
     return store / USERS_NAME
 
 
