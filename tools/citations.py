@@ -1,6 +1,7 @@
 """Resolver of citations in sources, tests and docs: contract lines, promises, decisions, standards, pages, files."""
 
 import re
+import subprocess
 import sys
 import tomllib
 from collections.abc import Iterable, Iterator
@@ -81,10 +82,7 @@ class Library:
     @cached_property
     def files(self) -> frozenset[str]:
         """Every file that is part of the project, relative to the root."""
-        roots = [self.root / directory for directory in (*DIRECTORIES, ".ci") if (self.root / directory).exists()]
-        found = [file for directory in roots for file in directory.rglob("*") if file.is_file()]
-        found += [file for file in self.root.iterdir() if file.is_file()]
-        return frozenset(file.relative_to(self.root).as_posix() for file in found)
+        return frozenset(project_files(self.root))
 
     @cached_property
     def endings(self) -> frozenset[str]:
@@ -101,13 +99,27 @@ class Library:
         return frozenset(line.split()[0] for line in lines if not line.startswith("#"))
 
 
+def project_files(root: Path = ROOT) -> list[str]:
+    """The files of a source tree, also new ones, but none that git ignores, such as those of `node_modules`.
+
+    In sources that are not git's, from an archive, all files.
+    """
+    command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    try:
+        listed = subprocess.run(command, cwd=root, check=True, capture_output=True, text=True).stdout
+    except (OSError, subprocess.CalledProcessError):
+        return sorted(file.relative_to(root).as_posix() for file in root.rglob("*") if file.is_file())
+    # A file that was deleted is in the index until that is committed; one with a conflict is there three times.
+    return sorted({name for name in listed.split("\0") if name and (root / name).is_file()})
+
+
 def sources(root: Path = ROOT) -> Iterator[Path]:
     """All files in which citations are looked for."""
-    files = [file for directory in DIRECTORIES for file in sorted((root / directory).rglob("*"))]
-    for file in [*sorted(root.glob("*.md")), *files]:
-        name = file.relative_to(root).as_posix()
-        if file.suffix in SUFFIXES and not any(name.startswith(prefix) for prefix in NOT_READ):
-            yield file
+    for name in project_files(root):
+        first, _, below = name.partition("/")
+        is_read = first in DIRECTORIES if below else first.endswith(".md")
+        if is_read and Path(name).suffix in SUFFIXES and not any(name.startswith(prefix) for prefix in NOT_READ):
+            yield root / name
 
 
 def unresolved(text: str, library: Library, page: Path | None = None) -> list[str]:

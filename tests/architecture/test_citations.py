@@ -1,9 +1,10 @@
 """Every citation in sources, tests and docs leads somewhere."""
 
+import subprocess
 from pathlib import Path
 
 import pytest
-from tools.citations import ROOT, Library, complaints, unresolved, unresolved_sections
+from tools.citations import ROOT, Library, complaints, project_files, sources, unresolved, unresolved_sections
 
 LIBRARY = Library()
 PAGE = ROOT / "docs" / "reference" / "wire.md"
@@ -77,3 +78,19 @@ def test_a_planted_citation_is_found_with_its_file(tmp_path: Path) -> None:
     (tmp_path / "src").mkdir()
     (tmp_path / "src" / "module.py").write_text('"""Refused (AMQP 2.6.99)."""\n')
     assert "src/module.py: AMQP 2.6.99" in complaints(tmp_path)
+
+
+def test_what_git_ignores_is_not_read_and_what_is_new_is(tmp_path: Path) -> None:
+    """`interop/javascript/node_modules`, there after `interop/run-clients`, was read and failed."""
+    subprocess.run(["git", "init", "--quiet", tmp_path], check=True)
+    files = {
+        ".gitignore": "node_modules/\n",
+        "README.md": "",
+        "docs/new.md": "",
+        "interop/node_modules/rhea/README.md": "",
+    }
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    assert [file.relative_to(tmp_path).as_posix() for file in sources(tmp_path)] == ["README.md", "docs/new.md"]
+    assert project_files(tmp_path) == [".gitignore", "README.md", "docs/new.md"]
