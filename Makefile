@@ -129,9 +129,8 @@ lock: ## Write requirements.lock with hashes, by pip-compile; the newest version
 	$(PYTHON) tools/lock.py $(ARGS)
 
 audit-dependencies: ## Look for known vulnerabilities of the locked versions; needs pypi.org or, with ARGS="-s osv", osv.dev
-	@test -x build/audit-env/bin/pip-audit || { $(PYTHON) -m venv build/audit-env && \
-		build/audit-env/bin/python -m pip install --quiet 'pip-audit==2.10.1'; }
-	@build/audit-env/bin/pip-audit --requirement requirements.lock --require-hashes --disable-pip --strict $(ARGS)
+	@$(CHECK_PYTHON)
+	@$(PYTHON) tools/audit_dependencies.py $(ARGS)
 
 clean: ## Remove the environment and everything generated
 	rm -rf $(VENV) build dist demo-out drill-out .mypy_cache .ruff_cache .pytest_cache .hypothesis
