@@ -37,7 +37,24 @@ def explain(error: Exception) -> tuple[str, int] | None:
         case OSError(strerror=str(reason)):
             where = f"{error.filename}: " if error.filename else ""
             return f"{where}{reason}.", EXIT_FAILED
+    if type(error).__module__.startswith(("pyspark.", "py4j.")):
+        return _of_spark(error), EXIT_FAILED
     return None
+
+
+def _of_spark(error: Exception) -> str:
+    """The sentence for an error of Spark's; all else goes to Spark's log, whose path is told at the end."""
+    from legato.spark.runtime.spark_errors import cause_of, sentence_of
+    from legato.spark.runtime.spark_files import keep_log, read_log
+
+    text = str(error)
+    if "JAVA_GATEWAY_EXITED" in text:
+        # Python knows that Java ended; Java said why.
+        text = read_log() or text
+    if said := sentence_of(text):
+        return said
+    keep_log(error)
+    return f"Spark failed: {cause_of(text)}"
 
 
 def hide_interrupted_calls() -> None:

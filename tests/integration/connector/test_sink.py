@@ -274,8 +274,12 @@ def test_rows_without_a_destination_are_told_of(broker: Server) -> None:
     schema = StructType().add("body", StringType()).add("destination", StringType())
     writer = BatchSink(sink_options({"url": url(broker)}), schema)
     rows = pa.RecordBatch.from_pydict({"body": ["x"], "destination": pa.array([None], pa.string())})
-    with pytest.raises(Exception, match="names no destination"):
+    with pytest.raises(JMSError) as told:
         writer.write(iter([rows]))
+    assert str(told.value) == (
+        "The rows of a task cannot be staged: A row names no destination: give the option queue or topic, or the "
+        "column destination."
+    ), "what gRPC adds helps nobody"
 
 
 def test_a_commit_of_rows_that_are_gone_is_refused(broker: Server, task: TaskContext) -> None:

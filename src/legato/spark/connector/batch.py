@@ -67,6 +67,7 @@ class BatchReader(DataSourceReader):
             share = max(share, _ROWS_OF_A_PARTITION_MIN)
         return [RangePartition(part) for part in together(pieces, share)]
 
+    @told_at_once
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if not isinstance(partition, RangePartition):
             # Where nothing waits there are no partitions, and Spark makes up one of its own.

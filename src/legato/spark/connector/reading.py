@@ -56,19 +56,26 @@ def read_frames(
             failures += 1
             if failures > requests.patience.retries:
                 raise JMSError(
-                    f"The range {after} to {each.through} of {each.address} cannot be read: {error}"
+                    f"The range {after} to {each.through} of {each.address} cannot be read: {words_of(error)}"
                 ) from error
             log.warning(
-                "! reading %s is interrupted, and goes on behind %s: %s", quoted(each.address), after, sentence(error)
+                "! reading %s is interrupted, and goes on behind %s: %s",
+                quoted(each.address),
+                after,
+                sentence(words_of(error)),
             )
             time.sleep(requests.patience.pause_s)
+        except flight.FlightError as error:
+            raise JMSError(
+                f"The range {after} to {each.through} of {each.address} cannot be read: {words_of(error)}"
+            ) from error
 
 
 def retried(attempt: Callable[[], None], what: str, patience: Patience) -> None:
     """Do something until a broker does it.
 
     Raises:
-        JMSError: none does.
+        JMSError: none does, or one refuses.
     """
     for left in reversed(range(patience.retries + 1)):
         try:
@@ -76,9 +83,18 @@ def retried(attempt: Callable[[], None], what: str, patience: Patience) -> None:
             return
         except _GONE as error:
             if not left:
-                raise JMSError(f"{what}: {error}") from error
-            log.warning("! %s, and is tried again: %s", sentence(what), sentence(error))
+                raise JMSError(f"{what}: {words_of(error)}") from error
+            log.warning("! %s, and are tried again: %s", sentence(what), sentence(words_of(error)))
             time.sleep(patience.pause_s)
+        except flight.FlightError as error:
+            raise JMSError(f"{what}: {words_of(error)}") from error
+
+
+def words_of(error: flight.FlightError) -> str:
+    """What the process for bulk said, without what its library adds for those who know gRPC."""
+    words = str(error).partition(" gRPC client debug context:")[0]
+    words = words.partition(" Detail: ")[0].removeprefix("Flight returned unknown error, with message: ")
+    return words[:-1] if words.endswith("..") else words
 
 
 def _stream(

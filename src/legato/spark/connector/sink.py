@@ -20,6 +20,7 @@ from pyspark.sql.types import StructType
 from legato.bulk.requests import PutRequest
 from legato.bulk.stage_encoder import StageOptions
 from legato.failpoints import DrillOrders, SinkPoint
+from legato.spark.connector.mistakes import told_at_once
 from legato.spark.connector.options import SinkOptions
 from legato.spark.connector.reading import bulk_client, retried
 from legato.spark.connector.requests import Requests, shared_requests
@@ -58,7 +59,7 @@ class _Sink:
             requests = shared_requests(self._options.url)
             retried(
                 lambda: _put(requests, self._options, transactional_id, batch, stage, rows),
-                "rows cannot be staged",
+                "The rows of a task cannot be staged",
                 requests.patience,
             )
         return Staged(transactional_id, stage if rows else "", partition)
@@ -83,6 +84,7 @@ class _Sink:
 class StreamSink(_Sink, DataSourceStreamArrowWriter):
     """See `DataSourceStreamArrowWriter`."""
 
+    @told_at_once
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:
         context = TaskContext.get()
         if context is None:
@@ -90,6 +92,7 @@ class StreamSink(_Sink, DataSourceStreamArrowWriter):
         transactional_id = self._options.transactional_id or str(context.getLocalProperty(_QUERY_ID))
         return self._stage(iterator, transactional_id, int(str(context.getLocalProperty(_BATCH_ID))))
 
+    @told_at_once
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         drill_orders = DrillOrders.of_environment()
         if drill_orders is not None:
@@ -98,6 +101,7 @@ class StreamSink(_Sink, DataSourceStreamArrowWriter):
         if drill_orders is not None:
             drill_orders.hit(SinkPoint.BETWEEN_PUBLISH_AND_COMMIT)
 
+    @told_at_once
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         self._discard(messages, batchId)  # type: ignore[arg-type]
 
@@ -111,12 +115,15 @@ class BatchSink(_Sink, DataSourceArrowWriter):
         super().__init__(options, schema)
         self._transactional_id = f"{options.transactional_id or 'batch'}-{secrets.token_hex(8)}"
 
+    @told_at_once
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:
         return self._stage(iterator, self._transactional_id, 0)
 
+    @told_at_once
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         self._publish(messages, 0)  # type: ignore[arg-type]
 
+    @told_at_once
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         self._discard(messages, 0)  # type: ignore[arg-type]
 

@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future
-from typing import NamedTuple
+from typing import NamedTuple, NoReturn
 
 import msgspec
 import pyarrow as pa
@@ -29,6 +29,7 @@ from pyspark.sql.streaming.datasource import (
 
 from legato.errors import ConfigError, JMSError
 from legato.spark.connector.assignments import Limits, Places
+from legato.spark.connector.mistakes import told_at_once
 from legato.spark.connector.modes import why_no_stream
 from legato.spark.connector.offsets import Offset, Range, cut, ordered
 from legato.spark.connector.options import SourceOptions
@@ -70,21 +71,25 @@ class MisconfiguredStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._error = error
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        raise self._error
+        return self._refuse()
 
     def prepareForTriggerAvailableNow(self) -> None:
-        raise self._error
+        self._refuse()
 
     def initialOffset(self) -> Offset:
-        raise self._error
+        return self._refuse()
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
-        raise self._error
+        return self._refuse()
 
     def partitions(self, start: Offset, end: Offset) -> list[RangePartition]:
-        raise self._error
+        return self._refuse()
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return self._refuse()
+
+    @told_at_once
+    def _refuse(self) -> NoReturn:
         raise self._error
 
 
@@ -110,14 +115,17 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return ReadMaxBytes(self._options.max_bytes_per_trigger)
         return ReadAllAvailable()
 
+    @told_at_once
     def initialOffset(self) -> Offset:
         self._places.open()
         return ordered({address: place.acknowledged for address, place in self._places.by_address.items()})
 
+    @told_at_once
     def prepareForTriggerAvailableNow(self) -> None:
         self._places.open()
         self._targets = {address: place.end for address, place in self._places.by_address.items()}
 
+    @told_at_once
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
         limits = _limits_of(limit)
         ends = self._planned_ahead(start, limits)
@@ -133,9 +141,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._plan_ahead(start, ends, limits)
         return ends
 
+    @told_at_once
     def reportLatestOffset(self) -> Offset:
         return ordered({address: place.end for address, place in self._places.by_address.items()})
 
+    @told_at_once
     def partitions(self, start: Offset, end: Offset) -> list[RangePartition]:
         if not self._places.by_address.keys() >= end.keys():
             self._places.open(end)
@@ -156,6 +166,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         )
         return [RangePartition(part) for part in cuts]
 
+    @told_at_once
     def read(self, partition: RangePartition) -> Iterator[pa.RecordBatch]:  # type: ignore[override]
         for each in partition.ranges:
             yield from self._rows(each)
@@ -170,6 +181,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if rows != each.through - each.after and self._options.fail_on_data_loss:
             raise JMSError(_gone(each, rows))
 
+    @told_at_once
     def commit(self, end: Offset) -> None:
         # Otherwise it was told as the start of the next batch, and who plans ahead acknowledges it.
         if self._ahead is None:

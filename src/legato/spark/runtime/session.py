@@ -15,10 +15,14 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from legato.errors import ConfigError
+from legato.spark.runtime import spark_files
 from legato.spark.runtime.class_archive import archive_options, leaves_archive
+from legato.spark.runtime.spark_errors import note_sentences
+from legato.spark.runtime.spark_files import SparkFiles
 
 JAVA_VERSION_MIN = 17
 
@@ -96,6 +100,7 @@ def start_session(
     Raises:
         ConfigError: there is no usable Java.
     """
+    note_sentences()
     running = SparkSession.getActiveSession()
     if running is not None:
         return running
@@ -109,13 +114,21 @@ def start_session(
     scratch = _scratch_directory()
     logging = scratch / "log4j2.properties"
     logging.write_text(_QUIET_LOGGING)
+    files = spark_files.begin(scratch) if _starts_jvm() else None
     partitions = 2 * (os.cpu_count() or 1)
     compiler = _COMPILE_THOROUGHLY if minutes else _COMPILE_ONCE
     classes = archive_options(java, write=keep_classes)
     settings = {
         "spark.driver.memory": driver_memory,
         "spark.driver.extraJavaOptions": " ".join(
-            (f"-Dlog4j2.configurationFile={logging.as_uri()}", "-XX:+UseParallelGC", compiler, *classes)
+            (
+                f"-Dlog4j2.configurationFile={logging.as_uri()}",
+                # So what a killed JVM leaves is found, and removed by the next one.
+                *(() if files is None or _is_split(files.temporary) else (f"-Djava.io.tmpdir={files.temporary}",)),
+                "-XX:+UseParallelGC",
+                compiler,
+                *classes,
+            )
         ),
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
@@ -128,9 +141,20 @@ def start_session(
     builder = builder.master(master)
     for key, value in (settings | QUERY_SETTINGS).items():
         builder = builder.config(key, value)
-    log = scratch / f"spark-{os.getpid()}.log"
-    with interrupts_deferred(), _output_to(log, (1, 2) if leaves_archive(classes) else (2,)):
+    if files is None:
         return builder.getOrCreate()
+    with interrupts_deferred(), _output_to(files, (1, 2) if leaves_archive(classes) else (2,)):
+        return builder.getOrCreate()
+
+
+def _is_split(path: Path) -> bool:
+    """Whether Spark would take a path for several options of the JVM."""
+    return any(character in " \t\n'\"\\" for character in str(path))
+
+
+def _starts_jvm() -> bool:
+    """Whether a session that is made now starts a JVM; one that ran in this process before is used again."""
+    return SparkContext._gateway is None and "PYSPARK_GATEWAY_PORT" not in os.environ
 
 
 def _scratch_directory() -> Path:
@@ -241,21 +265,21 @@ def interrupts_deferred() -> Iterator[None]:
 
 
 @contextmanager
-def _output_to(log: Path, descriptors: Sequence[int]) -> Iterator[None]:
-    """What the JVM that is started meanwhile has to say, in a file: it warns of modules that Spark itself asks for.
+def _output_to(files: SparkFiles, descriptors: Sequence[int]) -> Iterator[None]:
+    """What the JVM that is started meanwhile has to say, in its log: it warns of modules that Spark itself asks for.
 
     Who reads our standard output to its end must not wait for a JVM that outlives us: then that one goes there too.
     """
     sys.stdout.flush()
     sys.stderr.flush()
     own = [(descriptor, os.dup(descriptor)) for descriptor in descriptors]
-    with log.open("wb") as file:
+    with files.open_log() as file:
         for descriptor in descriptors:
             os.dup2(file.fileno(), descriptor)
     try:
         yield
     except Exception as error:
-        error.add_note(f"Spark's own words are in {log}")
+        error.add_note(f"Spark's own words are in {files.fail()}")
         raise
     finally:
         for descriptor, copy in own:

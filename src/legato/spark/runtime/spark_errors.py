@@ -1,0 +1,53 @@
+"""Errors as Spark passes them on: what Legato said in them, and what Spark said if it was not Legato."""
+
+from __future__ import annotations
+
+import re
+import sys
+from functools import wraps
+from typing import Any
+
+from pyspark.errors.exceptions import captured
+from pyspark.errors.exceptions.captured import CapturedException, UnknownException
+
+_OURS = re.compile(r"^(?:.*?[\s:])?legato\.errors\.\w+: (.+)$", re.MULTILINE)
+_CAUSE = re.compile(r'^(?:Caused by: |: |Exception in thread "main" )(\S+: .+)$', re.MULTILINE)
+"""A line of a Java stack trace that has an error's class and message."""
+
+
+def sentence_of(text: str) -> str | None:
+    """What Legato said, of all that Spark shows of an error; None if Legato said nothing."""
+    found = _OURS.search(text)
+    return None if found is None else found[1].strip()
+
+
+def cause_of(text: str) -> str:
+    """The cause that lies deepest, of what Spark shows of an error of its own."""
+    causes: list[str] = _CAUSE.findall(text)
+    if causes:
+        return causes[-1].strip()
+    lines = (line.strip() for line in text.splitlines())
+    return next((line for line in lines if line and not line.startswith("WARNING:")), "it did not say why")
+
+
+def note_sentences() -> None:
+    """Have errors from Spark end with what Legato said: a stream's error goes on with offsets and plans behind it.
+
+    A note (`BaseException.add_note`) is what Python prints last, and changes neither type nor text of an error. PySpark
+    makes its errors in the function that is wrapped here; it has no place for a program to add to them.
+    """
+    convert = captured.convert_exception
+    if getattr(convert, "notes_sentences", False):
+        return
+
+    @wraps(convert)
+    def convert_and_note(java_error: Any) -> CapturedException:
+        error = convert(java_error)
+        # What PySpark does not know it raises as Py4J did, and that is being handled here.
+        raised = sys.exception() if isinstance(error, UnknownException) else error
+        if raised is not None and not hasattr(raised, "__notes__") and (said := sentence_of(str(raised))):
+            raised.add_note(f"Legato: {said}")
+        return error
+
+    convert_and_note.notes_sentences = True  # type: ignore[attr-defined]
+    captured.convert_exception = convert_and_note  # type: ignore[assignment]
