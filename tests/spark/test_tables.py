@@ -240,7 +240,7 @@ def test_a_segment_that_is_not_whole_stops_a_run_until_it_is_mended(spark: Spark
     segment.write_bytes(whole[:-100])
     with pytest.raises(StoreCorruptError, match=f"{segment.name} cannot be read"):
         WithoutViews(spark, str(ledger), tables).run_once()
-    with pytest.raises(StoreCorruptError, match="Bring it back"):
+    with pytest.raises(StoreCorruptError, match=r"\w\. Bring it back"):
         audit(ledger, spark)
     segment.write_bytes(whole)
     made = WithoutViews(spark, str(ledger), tables)
@@ -281,3 +281,11 @@ def test_a_table_of_gold_that_is_not_there_is_refused(spark: SparkSession, tmp_p
         read_table(spark, tmp_path, "none")
     with pytest.raises(ConfigError, match="no tables"):
         read_table(spark, tmp_path, "audit")
+
+
+def test_tables_where_a_file_is_are_refused(spark: SparkSession, tmp_path: Path) -> None:
+    """Spark said `ParentNotDirectoryException`."""
+    (tmp_path / "ledger").mkdir()
+    (tmp_path / "tables").write_text("")
+    with pytest.raises(ConfigError, match="tables is a file. The tables need a directory"):
+        LedgerTables(spark, str(tmp_path / "ledger"), tmp_path / "tables")

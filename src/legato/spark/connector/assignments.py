@@ -242,4 +242,7 @@ class Places:
 
 
 def _foreign(address: str) -> JMSError:
-    return JMSError(f"The checkpoint is of a stream that read {address} too; name it, or begin with a new one.")
+    return JMSError(
+        f"The checkpoint is of a stream that read {quoted(address)} too, which this one does not: add it to the option "
+        "queues or topics, or give this stream a checkpointLocation and a subscription of its own."
+    )

@@ -151,9 +151,10 @@ def refuse_unreadable(segments: Iterable[Path]) -> None:
         except PermissionError as error:
             raise ConfigError(_forbidden(segment)) from error
         except (OSError, pa.ArrowException) as error:
+            why = str(error).rstrip(". ")
             raise StoreCorruptError(
-                f"The segment {segment} cannot be read: {error} Bring it back from a copy; without it, what it holds "
-                "is missing from every account."
+                f"The segment {segment} cannot be read: {why}. Bring it back from a copy; without it, what it holds is "
+                "missing from every account."
             ) from error
 
 

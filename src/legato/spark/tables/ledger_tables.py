@@ -91,7 +91,7 @@ class LedgerTables:
         table_format: what silver and gold are; as Delta tables they need a directory of this machine's.
 
     Raises:
-        ConfigError: there is no such ledger, or what the format needs is not installed.
+        ConfigError: there is no such ledger, nowhere for tables, or what the format needs is not installed.
     """
 
     def __init__(
@@ -106,6 +106,8 @@ class LedgerTables:
     ) -> None:
         if "://" not in ledger and not Path(ledger).is_dir():
             raise ConfigError(f"no ledger in {ledger}")
+        if tables.exists() and not tables.is_dir():
+            raise ConfigError(f"{tables} is a file. The tables need a directory, which is made if there is none.")
         if table_format == "delta":
             delta.require_delta()
         self._delta = table_format == "delta"
