@@ -16,9 +16,9 @@ NOTHING = AuditResult(0, 0, 0, 0, [], [], [CheckResult("x", "All is well.", 0)],
 ORDERS = QueueAudit(1, "orders", 1, 1, 0, 0, 0, 0, 0, 0)
 
 
-def shown(result: AuditResult) -> str:
+def shown(result: AuditResult, width: int = 200) -> str:
     text = io.StringIO()
-    print_audit(result, Terminal(file=text, width=200))
+    print_audit(result, Terminal(file=text, width=width))
     return text.getvalue()
 
 
@@ -39,3 +39,16 @@ def test_an_audit_that_found_messages_says_so() -> None:
     ):
         assert found.verdict == "Every message is accounted for."
         assert "every message is accounted for" in shown(found)
+
+
+def test_no_number_is_cut_where_a_name_is_long_and_the_terminal_narrow() -> None:
+    """`20,…`, with `assignment://trial/numbers` in 80 columns."""
+    queues = [
+        QueueAudit(1, "numbers", 1_200_000, 0, 0, 0, 1_200_000, 0, 0, 0),
+        QueueAudit(2, "assignment://trial/numbers", 1_200_000, 1_200_000, 0, 0, 0, 0, 0, 0),
+    ]
+    told = shown(msgspec.structs.replace(NOTHING, queues=queues), width=80)
+    assert "…" not in told
+    assert told.count("1,200,000") == 4
+    begins = [line.split()[0] for line in told.splitlines() if line.strip()]
+    assert "assignment://trial/numbers" in "".join(begins), "the name goes on in the next line"

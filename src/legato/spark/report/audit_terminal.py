@@ -85,7 +85,8 @@ def _queues_table(result: AuditResult) -> Table:
     table = Table(
         title=f"{result.facts:,} facts, {len(result.queues)} queues", title_justify="left", box=SIMPLE_HEAD, padding=0
     )
-    table.add_column("queue", no_wrap=True)
+    # Long names go on in the next line: a number that is cut is a wrong number.
+    table.add_column("queue", overflow="fold")
     shown = {field: title for field, title in _QUEUE_COLUMNS.items() if field not in _RARE or result.total(field)}
     for column in (*shown.values(), "p50", "p99"):
         table.add_column(column, justify="right", no_wrap=True)
@@ -107,7 +108,8 @@ def _count(column: str, value: int, result: AuditResult) -> Text:
 
 def _departures_table(result: AuditResult) -> Table:
     table = Table(title="not consumed", title_justify="left", box=SIMPLE_HEAD, padding=0)
-    for column in ("queue", "dead letters", "moved"):
+    table.add_column("queue", overflow="fold")
+    for column in ("dead letters", "moved"):
         table.add_column(column)
     for queue in result.queues:
         if queue.dead_letters or queue.moves:
@@ -121,9 +123,9 @@ def _by_cause(causes: Mapping[str, int]) -> Text:
 
 def _topics_table(result: AuditResult) -> Table:
     table = Table(title="topics", title_justify="left", box=SIMPLE_HEAD, padding=0)
-    table.add_column("topic", no_wrap=True)
+    table.add_column("topic", overflow="fold")
     for column in ("published", "copies", "without a subscription"):
-        table.add_column(column, justify="right")
+        table.add_column(column, justify="right", no_wrap=True)
     for topic in result.topics:
         table.add_row(cell(topic.name), f"{topic.published:,}", f"{topic.copies:,}", f"{topic.unheard:,}")
     return table

@@ -27,7 +27,7 @@ def flow_tables(flows: FlowsAudit) -> list[Table]:
 
 def _table(title: str, first: str, *columns: str) -> Table:
     table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=0)
-    table.add_column(first, no_wrap=True)
+    table.add_column(first, overflow="fold")
     for column in columns:
         table.add_column(column, justify="right")
     return table
