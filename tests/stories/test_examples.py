@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*.py"))
-LONG = {"flights_pipeline.py", "orders_pipeline.py"}
+LONG = {"flights_pipeline.py", "killed_pipeline.py", "orders_pipeline.py"}
 """Spark takes long to start; `tests/spark` runs the pipelines themselves."""
 WAIT_S = 100.0
 
