@@ -88,6 +88,9 @@ def start_session(
 ) -> SparkSession:
     """The Spark session of this process; a running one is returned as it is.
 
+    Errors that come through Spark end with what Legato said (`spark_errors.note_sentences`), and Spark's log and its
+    temporary files are in a directory that goes with this process (`spark_files.py`).
+
     Args:
         name: how Spark calls the application.
         master: where to run; `SPARK_MASTER` in the environment, else all cores of this machine.
