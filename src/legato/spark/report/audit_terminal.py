@@ -77,7 +77,7 @@ _QUEUE_COLUMNS = {
 }
 ACTIONS_MAX = 20
 """Actions that a terminal shows."""
-_RARE = ("moved", "deleted")
+_RARE = ("forwarded", "moved", "deleted")
 """Columns that are left out where they would hold nothing."""
 
 
