@@ -278,6 +278,8 @@ SHARED_NAMES = {
     "drive": "legato.client.steps",
     "mend": "legato.client.steps",
     "get_ident": "threading",
+    "TracebackType": "types",
+    "in_flight": "legato.client.calls.leaving",
     "cast": "typing",
     "Iterator": "collections.abc",
     "AsyncIterator": "collections.abc",
@@ -376,6 +378,8 @@ def _method(face: Face, name: str, kind: str, *, asyncio: bool) -> str:
     passed = [each.arg for each in steps.args.args[1:]] + [f"{each.arg}={each.arg}" for each in steps.args.kwonlyargs]
     whose = "super()" if kind == PLAIN and owner == "self" else owner
     call = f"{whose}.{steps.name}({', '.join(passed)})"
+    if steps.name == "_close":
+        call = "self._leave(in_flight())"
     opening = asyncio and kind in (MAKES, OPENS)
     awaited = asyncio and kind not in (MAKES, OPENS, PLAIN)
     head = f"{'async ' if awaited else ''}def {name}({ast.unparse(steps.args)})"
@@ -414,19 +418,29 @@ def _body(name: str, kind: str, call: str, value: str, *, asyncio: bool) -> str:
         ]
     else:
         steps = [f"{returning}drive({call})"]
+    return _mended(steps)
+
+
+def _mended(steps: list[str]) -> str:
     lines = "".join(f"    {line}\n" for line in steps)
     return f"try:\n{lines}except BaseException as interruption:\n    mend(self, interruption)\n    raise\n"
+
+
+_EXIT = "self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None"
 
 
 def _entering(face: Face, *, asyncio: bool) -> str:
     if asyncio:
         return (
             f"async def __aenter__(self) -> {face.name}:\n    return self\n\n"
-            "async def __aexit__(self, *_: object) -> None:\n    await self.close()\n"
+            f"async def __aexit__({_EXIT}) -> None:\n"
+            "    if error is None:\n        await self.close()\n    else:\n        await drive(self._leave(error))\n"
         )
     return (
         f"def __enter__(self) -> {face.name}:\n    return self\n\n"
-        "def __exit__(self, *_: object) -> None:\n    self.close()\n"
+        f"def __exit__({_EXIT}) -> None:\n"
+        "    if error is None:\n        self.close()\n        return\n"
+        + textwrap.indent(_mended(["drive(self._leave(error))"]), "    ")
     )
 
 

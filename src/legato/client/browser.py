@@ -6,8 +6,10 @@ Do not edit: `tools/make_faces.py` writes this from `calls/browser_steps.py`.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from types import TracebackType
 
 from legato.client.calls.browser_steps import BrowserSteps
+from legato.client.calls.leaving import in_flight
 from legato.client.messages.message import Message
 from legato.client.steps import drive, mend
 
@@ -18,7 +20,7 @@ class QueueBrowser(BrowserSteps):
     def close(self) -> None:
         """End the browsing. May be called again."""
         try:
-            drive(self._close())
+            drive(self._leave(in_flight()))
         except BaseException as interruption:
             mend(self, interruption)
             raise
@@ -39,5 +41,14 @@ class QueueBrowser(BrowserSteps):
     def __enter__(self) -> QueueBrowser:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if error is None:
+            self.close()
+            return
+        try:
+            drive(self._leave(error))
+        except BaseException as interruption:
+            mend(self, interruption)
+            raise

@@ -5,7 +5,10 @@ Do not edit: `tools/make_faces.py` writes this from `calls/connection_steps.py`.
 
 from __future__ import annotations
 
+from types import TracebackType
+
 from legato.client.calls.connection_steps import ConnectionSteps, ExceptionListener, FactorySteps, FailoverListener
+from legato.client.calls.leaving import in_flight
 from legato.client.calls.world import Threads
 from legato.client.context import JMSContext
 from legato.client.links.session_state import AcknowledgeMode
@@ -78,7 +81,7 @@ class Connection(ConnectionSteps[Session]):
             IllegalStateError: one of the connection's own message or completion listeners asks.
         """
         try:
-            drive(self._close())
+            drive(self._leave(in_flight()))
         except BaseException as interruption:
             mend(self, interruption)
             raise
@@ -98,8 +101,17 @@ class Connection(ConnectionSteps[Session]):
     def __enter__(self) -> Connection:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if error is None:
+            self.close()
+            return
+        try:
+            drive(self._leave(error))
+        except BaseException as interruption:
+            mend(self, interruption)
+            raise
 
 
 class ConnectionFactory(FactorySteps[Connection, JMSContext]):

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from threading import get_ident
+from types import TracebackType
 from typing import TypeVar, cast, overload
 
 from legato.client.calls.consumer_steps import _T, ConsumerSteps, expectation
 from legato.client.calls.consumer_work import MessageListener
+from legato.client.calls.leaving import in_flight
 from legato.client.calls.turn import ThreadTurn
 from legato.client.messages.message import Message
 from legato.client.steps import drive, mend
@@ -162,7 +164,7 @@ class MessageConsumer(ConsumerSteps):
         acknowledged as ever when it returns.
         """
         try:
-            drive(self._close())
+            drive(self._leave(in_flight()))
         except BaseException as interruption:
             mend(self, interruption)
             raise
@@ -174,5 +176,14 @@ class MessageConsumer(ConsumerSteps):
     def __enter__(self) -> MessageConsumer:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if error is None:
+            self.close()
+            return
+        try:
+            drive(self._leave(error))
+        except BaseException as interruption:
+            mend(self, interruption)
+            raise

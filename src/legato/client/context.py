@@ -6,12 +6,14 @@ Do not edit: `tools/make_faces.py` writes this from `calls/jms_producer_steps.py
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from types import TracebackType
 from typing import Any, Self, TypeVar, cast, overload
 
 from legato.client.browser import QueueBrowser
 from legato.client.calls.context_steps import ContextSteps
 from legato.client.calls.jms_consumer_steps import _T, JMSConsumerSteps
 from legato.client.calls.jms_producer_steps import JMSProducerSteps
+from legato.client.calls.leaving import in_flight
 from legato.client.links.session_state import AcknowledgementOutcome
 from legato.client.messages.destinations import Destination, Queue, TemporaryQueue, TemporaryTopic, Topic
 from legato.client.messages.message import Message
@@ -132,7 +134,7 @@ class JMSConsumer(JMSConsumerSteps):
     def close(self) -> None:
         """Close; see `MessageConsumer.close`."""
         try:
-            drive(self._close())
+            drive(self._leave(in_flight()))
         except BaseException as interruption:
             mend(self, interruption)
             raise
@@ -144,8 +146,17 @@ class JMSConsumer(JMSConsumerSteps):
     def __enter__(self) -> JMSConsumer:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if error is None:
+            self.close()
+            return
+        try:
+            drive(self._leave(error))
+        except BaseException as interruption:
+            mend(self, interruption)
+            raise
 
 
 class JMSContext(ContextSteps[JMSProducer, JMSConsumer, QueueBrowser]):
@@ -328,7 +339,7 @@ class JMSContext(ContextSteps[JMSProducer, JMSConsumer, QueueBrowser]):
             IllegalStateError: one of the context's own listeners asks.
         """
         try:
-            drive(self._close())
+            drive(self._leave(in_flight()))
         except BaseException as interruption:
             mend(self, interruption)
             raise
@@ -336,5 +347,14 @@ class JMSContext(ContextSteps[JMSProducer, JMSConsumer, QueueBrowser]):
     def __enter__(self) -> JMSContext:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if error is None:
+            self.close()
+            return
+        try:
+            drive(self._leave(error))
+        except BaseException as interruption:
+            mend(self, interruption)
+            raise

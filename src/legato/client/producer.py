@@ -6,7 +6,9 @@ Do not edit: `tools/make_faces.py` writes this from `calls/producer_steps.py`.
 from __future__ import annotations
 
 from threading import get_ident
+from types import TracebackType
 
+from legato.client.calls.leaving import in_flight
 from legato.client.calls.producer_steps import ProducerSteps
 from legato.client.calls.turn import ThreadTurn
 from legato.client.links.completion import CompletionCallable, CompletionListener
@@ -127,7 +129,7 @@ class MessageProducer(ProducerSteps):
     def close(self) -> None:
         """Wait for what is not confirmed yet, then close (Jakarta Messaging 7.3.4). May be called again."""
         try:
-            drive(self._close())
+            drive(self._leave(in_flight()))
         except BaseException as interruption:
             mend(self, interruption)
             raise
@@ -135,5 +137,14 @@ class MessageProducer(ProducerSteps):
     def __enter__(self) -> MessageProducer:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if error is None:
+            self.close()
+            return
+        try:
+            drive(self._leave(error))
+        except BaseException as interruption:
+            mend(self, interruption)
+            raise

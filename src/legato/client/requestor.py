@@ -5,6 +5,9 @@ Do not edit: `tools/make_faces.py` writes this from `calls/requestor_steps.py`.
 
 from __future__ import annotations
 
+from types import TracebackType
+
+from legato.client.calls.leaving import in_flight
 from legato.client.calls.requestor_steps import QueueRequestorSteps, TopicRequestorSteps
 from legato.client.messages.message import Message
 from legato.client.steps import drive, mend
@@ -35,7 +38,7 @@ class QueueRequestor(QueueRequestorSteps):
     def close(self) -> None:
         """Close the requestor, and its session."""
         try:
-            drive(self._close())
+            drive(self._leave(in_flight()))
         except BaseException as interruption:
             mend(self, interruption)
             raise
@@ -43,8 +46,17 @@ class QueueRequestor(QueueRequestorSteps):
     def __enter__(self) -> QueueRequestor:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if error is None:
+            self.close()
+            return
+        try:
+            drive(self._leave(error))
+        except BaseException as interruption:
+            mend(self, interruption)
+            raise
 
 
 class TopicRequestor(TopicRequestorSteps):
@@ -72,7 +84,7 @@ class TopicRequestor(TopicRequestorSteps):
     def close(self) -> None:
         """Close the requestor, and its session."""
         try:
-            drive(self._close())
+            drive(self._leave(in_flight()))
         except BaseException as interruption:
             mend(self, interruption)
             raise
@@ -80,5 +92,14 @@ class TopicRequestor(TopicRequestorSteps):
     def __enter__(self) -> TopicRequestor:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if error is None:
+            self.close()
+            return
+        try:
+            drive(self._leave(error))
+        except BaseException as interruption:
+            mend(self, interruption)
+            raise

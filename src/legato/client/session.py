@@ -6,9 +6,11 @@ Do not edit: `tools/make_faces.py` writes this from `calls/session_steps.py` and
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import TracebackType
 from typing import Any, BinaryIO
 
 from legato.client.browser import QueueBrowser
+from legato.client.calls.leaving import in_flight
 from legato.client.calls.session_steps import SessionSteps
 from legato.client.consumer import MessageConsumer
 from legato.client.links.session_state import AcknowledgementOutcome
@@ -389,7 +391,7 @@ class Session(SessionSteps[MessageProducer, MessageConsumer, QueueBrowser]):
             IllegalStateError: one of the session's own listeners asks, which would wait for itself (8.8, 7.3.6).
         """
         try:
-            drive(self._close())
+            drive(self._leave(in_flight()))
         except BaseException as interruption:
             mend(self, interruption)
             raise
@@ -397,5 +399,14 @@ class Session(SessionSteps[MessageProducer, MessageConsumer, QueueBrowser]):
     def __enter__(self) -> Session:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if error is None:
+            self.close()
+            return
+        try:
+            drive(self._leave(error))
+        except BaseException as interruption:
+            mend(self, interruption)
+            raise

@@ -17,14 +17,26 @@ _T = TypeVar("_T")
 
 
 class Wait:
-    """Wait until `ready()` is true, at most `timeout_s` seconds; the answer says whether it is."""
+    """Wait until `ready()` is true, at most `timeout_s` seconds; the answer says whether it is.
 
-    __slots__ = ("gate", "ready", "timeout_s")
+    Args:
+        for_listener: whether it is a listener of the application that is waited for, and not the broker.
+    """
 
-    def __init__(self, gate: Gate, ready: Callable[[], object], timeout_s: float | None = None) -> None:
+    __slots__ = ("for_listener", "gate", "ready", "timeout_s")
+
+    def __init__(
+        self,
+        gate: Gate,
+        ready: Callable[[], object],
+        timeout_s: float | None = None,
+        *,
+        for_listener: bool = False,
+    ) -> None:
         self.gate = gate
         self.ready = ready
         self.timeout_s = timeout_s
+        self.for_listener = for_listener
 
 
 class Await:

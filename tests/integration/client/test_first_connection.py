@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from legato.client import ConnectionFactory, JMSError, JMSSecurityError, aio
-from legato.client.links import transport
+from legato.client.failover import outage_log
 from legato.testing import broker as local_broker
 from tests.integration.client.helpers import WAIT_S
 from tests.support.broker import BrokerProcess
@@ -37,7 +37,7 @@ class Waiting(logging.Handler):
 
 @pytest.fixture
 def waiting(monkeypatch: pytest.MonkeyPatch) -> Iterator[Waiting]:
-    monkeypatch.setattr(transport, "FIRST_WAIT_TOLD_S", 0.05)
+    monkeypatch.setattr(outage_log, "WAIT_TOLD_AFTER_S", 0.05)
     handler = Waiting()
     log = logging.getLogger("legato.client")
     log.addHandler(handler)
@@ -115,8 +115,8 @@ import logging, signal, sys
 signal.signal(signal.SIGINT, signal.default_int_handler)  # in the background shells have it ignored
 logging.basicConfig(stream=sys.stdout, format="%(message)s")
 from legato.client import ConnectionFactory
-from legato.client.links import transport
-transport.FIRST_WAIT_TOLD_S = 0.05
+from legato.client.failover import outage_log
+outage_log.WAIT_TOLD_AFTER_S = 0.05
 ConnectionFactory(sys.argv[1]).create_connection()
 """
 

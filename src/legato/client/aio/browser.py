@@ -6,9 +6,11 @@ Do not edit: `tools/make_faces.py` writes this from `calls/browser_steps.py`.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from types import TracebackType
 
 from legato.client.aio.steps import drive
 from legato.client.calls.browser_steps import BrowserSteps
+from legato.client.calls.leaving import in_flight
 from legato.client.messages.message import Message
 
 
@@ -17,7 +19,7 @@ class QueueBrowser(BrowserSteps):
 
     async def close(self) -> None:
         """End the browsing. May be called again."""
-        await drive(self._close())
+        await drive(self._leave(in_flight()))
 
     async def __aiter__(self) -> AsyncIterator[Message]:
         """The messages, in the order in which they would be received.
@@ -35,5 +37,10 @@ class QueueBrowser(BrowserSteps):
     async def __aenter__(self) -> QueueBrowser:
         return self
 
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if error is None:
+            await self.close()
+        else:
+            await drive(self._leave(error))

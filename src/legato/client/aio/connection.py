@@ -5,12 +5,15 @@ Do not edit: `tools/make_faces.py` writes this from `calls/connection_steps.py`.
 
 from __future__ import annotations
 
+from types import TracebackType
+
 from legato.client.aio.context import JMSContext
 from legato.client.aio.destinations import TemporaryQueue, TemporaryTopic
 from legato.client.aio.session import Session
 from legato.client.aio.steps import Opening, drive
 from legato.client.aio.world import EventLoop
 from legato.client.calls.connection_steps import ConnectionSteps, FactorySteps
+from legato.client.calls.leaving import in_flight
 from legato.client.links.session_state import AcknowledgeMode
 
 
@@ -70,13 +73,18 @@ class Connection(ConnectionSteps[Session]):
         Raises:
             IllegalStateError: one of the connection's own message or completion listeners asks.
         """
-        await drive(self._close())
+        await drive(self._leave(in_flight()))
 
     async def __aenter__(self) -> Connection:
         return self
 
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if error is None:
+            await self.close()
+        else:
+            await drive(self._leave(error))
 
 
 class ConnectionFactory(FactorySteps[Connection, JMSContext]):

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from types import TracebackType
 from typing import TypeVar, overload
 
 from legato.client.aio.steps import drive
 from legato.client.calls.consumer_steps import _T, ConsumerSteps, expectation
+from legato.client.calls.leaving import in_flight
 from legato.client.messages.message import Message
 
 _Message = TypeVar("_Message", bound=Message)
@@ -131,7 +133,7 @@ class MessageConsumer(ConsumerSteps):
         A `receive()` that waits elsewhere returns None. A listener may close its own consumer; its message is
         acknowledged as ever when it returns.
         """
-        await drive(self._close())
+        await drive(self._leave(in_flight()))
 
     async def __aiter__(self) -> AsyncIterator[Message]:
         while (message := await self.receive()) is not None:
@@ -140,5 +142,10 @@ class MessageConsumer(ConsumerSteps):
     async def __aenter__(self) -> MessageConsumer:
         return self
 
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if error is None:
+            await self.close()
+        else:
+            await drive(self._leave(error))

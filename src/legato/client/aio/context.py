@@ -6,6 +6,7 @@ Do not edit: `tools/make_faces.py` writes this from `calls/jms_producer_steps.py
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
+from types import TracebackType
 from typing import Any, Self, TypeVar, cast, overload
 
 from legato.client.aio.browser import QueueBrowser
@@ -14,6 +15,7 @@ from legato.client.aio.steps import Opening, drive
 from legato.client.calls.context_steps import ContextSteps
 from legato.client.calls.jms_consumer_steps import _T, JMSConsumerSteps
 from legato.client.calls.jms_producer_steps import JMSProducerSteps
+from legato.client.calls.leaving import in_flight
 from legato.client.links.session_state import AcknowledgementOutcome
 from legato.client.messages.destinations import Destination, Queue, Topic
 from legato.client.messages.message import Message
@@ -104,7 +106,7 @@ class JMSConsumer(JMSConsumerSteps):
 
     async def close(self) -> None:
         """Close; see `MessageConsumer.close`."""
-        await drive(self._close())
+        await drive(self._leave(in_flight()))
 
     async def __aiter__(self) -> AsyncIterator[Message]:
         while (message := await self.receive()) is not None:
@@ -113,8 +115,13 @@ class JMSConsumer(JMSConsumerSteps):
     async def __aenter__(self) -> JMSConsumer:
         return self
 
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if error is None:
+            await self.close()
+        else:
+            await drive(self._leave(error))
 
 
 class JMSContext(ContextSteps[JMSProducer, JMSConsumer, QueueBrowser]):
@@ -226,10 +233,15 @@ class JMSContext(ContextSteps[JMSProducer, JMSConsumer, QueueBrowser]):
         Raises:
             IllegalStateError: one of the context's own listeners asks.
         """
-        await drive(self._close())
+        await drive(self._leave(in_flight()))
 
     async def __aenter__(self) -> JMSContext:
         return self
 
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if error is None:
+            await self.close()
+        else:
+            await drive(self._leave(error))

@@ -5,7 +5,10 @@ Do not edit: `tools/make_faces.py` writes this from `calls/producer_steps.py`.
 
 from __future__ import annotations
 
+from types import TracebackType
+
 from legato.client.aio.steps import drive
+from legato.client.calls.leaving import in_flight
 from legato.client.calls.producer_steps import ProducerSteps
 from legato.client.links.completion import CompletionCallable, CompletionListener
 from legato.client.messages.destinations import Destination
@@ -91,10 +94,15 @@ class MessageProducer(ProducerSteps):
 
     async def close(self) -> None:
         """Wait for what is not confirmed yet, then close (Jakarta Messaging 7.3.4). May be called again."""
-        await drive(self._close())
+        await drive(self._leave(in_flight()))
 
     async def __aenter__(self) -> MessageProducer:
         return self
 
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if error is None:
+            await self.close()
+        else:
+            await drive(self._leave(error))

@@ -5,7 +5,10 @@ Do not edit: `tools/make_faces.py` writes this from `calls/requestor_steps.py`.
 
 from __future__ import annotations
 
+from types import TracebackType
+
 from legato.client.aio.steps import drive
+from legato.client.calls.leaving import in_flight
 from legato.client.calls.requestor_steps import QueueRequestorSteps, TopicRequestorSteps
 from legato.client.messages.message import Message
 
@@ -30,13 +33,18 @@ class QueueRequestor(QueueRequestorSteps):
 
     async def close(self) -> None:
         """Close the requestor, and its session."""
-        await drive(self._close())
+        await drive(self._leave(in_flight()))
 
     async def __aenter__(self) -> QueueRequestor:
         return self
 
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if error is None:
+            await self.close()
+        else:
+            await drive(self._leave(error))
 
 
 class TopicRequestor(TopicRequestorSteps):
@@ -59,10 +67,15 @@ class TopicRequestor(TopicRequestorSteps):
 
     async def close(self) -> None:
         """Close the requestor, and its session."""
-        await drive(self._close())
+        await drive(self._leave(in_flight()))
 
     async def __aenter__(self) -> TopicRequestor:
         return self
 
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if error is None:
+            await self.close()
+        else:
+            await drive(self._leave(error))

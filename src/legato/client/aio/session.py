@@ -6,6 +6,7 @@ Do not edit: `tools/make_faces.py` writes this from `calls/session_steps.py` and
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import TracebackType
 from typing import Any, BinaryIO, cast
 
 from legato.client.aio.browser import QueueBrowser
@@ -13,6 +14,7 @@ from legato.client.aio.consumer import MessageConsumer
 from legato.client.aio.destinations import TemporaryQueue, TemporaryTopic
 from legato.client.aio.producer import MessageProducer
 from legato.client.aio.steps import Opening, drive
+from legato.client.calls.leaving import in_flight
 from legato.client.calls.session_steps import SessionSteps
 from legato.client.links.session_state import AcknowledgementOutcome
 from legato.client.messages import BytesMessage, MapMessage, ObjectMessage, StreamMessage, TextMessage
@@ -323,10 +325,15 @@ class Session(SessionSteps[MessageProducer, MessageConsumer, QueueBrowser]):
         Raises:
             IllegalStateError: one of the session's own listeners asks, which would wait for itself (8.8, 7.3.6).
         """
-        await drive(self._close())
+        await drive(self._leave(in_flight()))
 
     async def __aenter__(self) -> Session:
         return self
 
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if error is None:
+            await self.close()
+        else:
+            await drive(self._leave(error))

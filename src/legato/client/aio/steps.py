@@ -88,4 +88,7 @@ class Opening(Generic[_T]):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        await self._made.close()
+        if error is None:
+            await self._made.close()
+        else:
+            await self._made.__aexit__(kind, error, traceback)

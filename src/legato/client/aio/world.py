@@ -80,7 +80,7 @@ class TaskNotifier:
         self._stopping = True
         self._gate.open()
         if self._started and not self.is_current:
-            yield Wait(self._gate, lambda: self._task is not None and self._task.done())
+            yield Wait(self._gate, lambda: self._task is not None and self._task.done(), for_listener=True)
 
     @property
     def is_current(self) -> bool:

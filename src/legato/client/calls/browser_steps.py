@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from legato.client.calls.leaving import leaving
 from legato.client.calls.ports import SessionPort
 from legato.client.links.browser_end import BrowserEnd
 from legato.client.mapping.received import read_message
@@ -79,6 +80,9 @@ class BrowserSteps:
         self._closed = True
         for end in list(self._ends):
             self._end(end)
+
+    def _leave(self, error: BaseException | None) -> Steps[None]:
+        return leaving(self._close(), self._session._channel.transport, error)
 
 
 def _nothing(message: Message) -> None:

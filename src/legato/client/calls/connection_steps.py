@@ -12,6 +12,7 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from legato.amqp.engine.settings import Settings
+from legato.client.calls.leaving import leaving
 from legato.client.calls.metadata import ConnectionMetaData, connection_metadata, open_properties
 from legato.client.calls.session_steps import SessionSteps
 from legato.client.calls.world import World
@@ -35,7 +36,7 @@ from legato.errors import (
     JMSSecurityError,
 )
 from legato.ids import new_unique_name
-from legato.quoting import quoted, sentence
+from legato.quoting import sentence
 
 log = logging.getLogger("legato.client")
 
@@ -373,6 +374,9 @@ class ConnectionSteps(Generic[_Session]):
             self._transport.give_up()
             raise
 
+    def _leave(self, error: BaseException | None) -> Steps[None]:
+        return leaving(self._close(), self._transport, error)
+
     def _delete_temporaries(self) -> Steps[None]:
         """Before the connection closes: a broker that dies of that very moment would keep them for our return."""
         ends = [node.end for node in list(self._temporaries.values())]
@@ -421,8 +425,6 @@ class ConnectionSteps(Generic[_Session]):
     def _on_failover(self, event: FailoverEvent) -> None:
         self.failovers.append(event)
         del self.failovers[:-FAILOVERS_KEPT]
-        done = "re-attached" if event.same_server else "failed over"
-        log.info("= %s from %s to %s in %.0f ms", done, quoted(event.old_host), quoted(event.new_host), event.gap_ms)
         if self._options.reports_failovers:
             how = "is restored to" if event.same_server else f"was lost to {event.old_host} and has switched to"
             self._transport.report(JMSError(f"The connection {how} {event.new_host}.", code=FAILOVER))

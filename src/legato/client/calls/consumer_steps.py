@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from legato.client.calls.consumer_work import ConsumerWork, MessageListener
+from legato.client.calls.leaving import leaving
 from legato.client.mapping.received import read_message
 from legato.client.messages.message import Message
 from legato.client.messages.stream_message import StreamMessage
@@ -341,6 +342,9 @@ class ConsumerSteps(ConsumerWork):
                 dispatcher.closing.append(self)
         else:
             yield from self._end_closing()
+
+    def _leave(self, error: BaseException | None) -> Steps[None]:
+        return leaving(self._close(), self._transport, error)
 
     def _end_closing(self) -> Steps[None]:
         end = self._end

@@ -11,6 +11,7 @@ from legato.client.calls.connection_steps import ConnectionSteps, ExceptionListe
 from legato.client.calls.consumer_steps import ConsumerSteps
 from legato.client.calls.jms_consumer_steps import JMSConsumerSteps
 from legato.client.calls.jms_producer_steps import JMSProducerSteps
+from legato.client.calls.leaving import leaving
 from legato.client.calls.metadata import ConnectionMetaData
 from legato.client.calls.producer_steps import ProducerSteps
 from legato.client.calls.session_steps import SessionSteps
@@ -121,6 +122,9 @@ class ContextSteps(Generic[_Producer, _Consumer, _Browser]):
             self._family.remove(self)
         if not self._family:
             yield from self._connection._close()
+
+    def _leave(self, error: BaseException | None) -> Steps[None]:
+        return leaving(self._close(), self._connection._transport, error)
 
     @property
     def _making(self) -> ConsumerSteps | None:

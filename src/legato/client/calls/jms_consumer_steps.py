@@ -92,3 +92,6 @@ class JMSConsumerSteps:
     def _close(self) -> Steps[None]:
         """Close; see `MessageConsumer.close`."""
         yield from self._consumer._close()
+
+    def _leave(self, error: BaseException | None) -> Steps[None]:
+        return self._consumer._leave(error)

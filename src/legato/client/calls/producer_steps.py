@@ -6,6 +6,7 @@ import logging
 import time
 from collections.abc import Callable
 
+from legato.client.calls.leaving import leaving
 from legato.client.calls.ports import SessionPort
 from legato.client.links.completion import Completion, CompletionCallable, CompletionListener
 from legato.client.links.sender_end import SenderEnd
@@ -333,3 +334,6 @@ class ProducerSteps:
             yield from self._guard.wait_for_completions()
         self._session._members.forget_producer(self)
         yield from self._tell_duplicates()
+
+    def _leave(self, error: BaseException | None) -> Steps[None]:
+        return leaving(self._close(), self._channel.transport, error)

@@ -6,6 +6,7 @@ import time
 from typing import Any
 
 from legato.client.calls.consumer_steps import ConsumerSteps
+from legato.client.calls.leaving import leaving
 from legato.client.calls.producer_steps import ProducerSteps
 from legato.client.calls.session_steps import SessionSteps
 from legato.client.messages.destinations import Destination, Temporary, Topic, checked_queue, checked_topic
@@ -75,6 +76,9 @@ class RequestorSteps:
             yield from self._consumer._close()
             yield from self._replies._delete()
         yield from self._session._close()
+
+    def _leave(self, error: BaseException | None) -> Steps[None]:
+        return leaving(self._close(), self._session._channel.transport, error)
 
 
 class QueueRequestorSteps(RequestorSteps):

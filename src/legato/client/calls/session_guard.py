@@ -125,7 +125,7 @@ class SessionGuard:
         completions = self.completions
         transport = self.channel.transport
         if not completions.all_called and not transport.notifier.is_current:
-            yield Wait(self.channel.gate, lambda: completions.all_called or transport.ended)
+            yield Wait(self.channel.gate, lambda: completions.all_called or transport.ended, for_listener=True)
 
 
 def _released(what: str) -> JMSError:

@@ -7,6 +7,7 @@ from typing import Generic, TypeVar
 
 from legato.client.calls.browser_steps import BrowserSteps
 from legato.client.calls.consumer_steps import ConsumerSteps
+from legato.client.calls.leaving import leaving
 from legato.client.calls.ports import ConnectionPort
 from legato.client.calls.producer_steps import ProducerSteps
 from legato.client.calls.session_acknowledgements import SessionAcknowledgements
@@ -149,7 +150,7 @@ class SessionSteps(Generic[_Producer, _Consumer, _Browser]):
         dispatcher = self._listeners.dispatcher
         if dispatcher is not None:
             dispatcher.stop()
-            yield from self._patiently(lambda: dispatcher.ended)
+            yield from self._patiently(lambda: dispatcher.ended, for_listener=True)
         self._members.close_consumers()
         self._channel.gate.open()
         # Another thread's receive() returns now; its commit() or send() first comes to its end.
@@ -184,21 +185,29 @@ class SessionSteps(Generic[_Producer, _Consumer, _Browser]):
         self._members.forget_all()
         self._connection._forget_session(self)
 
+    def _leave(self, error: BaseException | None) -> Steps[None]:
+        return leaving(self._close(), self._channel.transport, error)
+
     @property
     def _patience_s(self) -> float:
         return self._connection._options.close_timeout_s
 
-    def _patiently(self, ready: Callable[[], object]) -> Steps[None]:
+    def _patiently(self, ready: Callable[[], object], *, for_listener: bool = False) -> Steps[None]:
         """Wait for something that closing needs; what the broker does not confirm for too long is given up."""
         channel = self._channel
         transport = channel.transport
         if transport.is_current_thread:
             return
         transport.hurry()
-        either = Wait(channel.gate, lambda: ready() or channel.error or transport.error, self._patience_s)
-        if not (yield either):
+        patience_s = self._patience_s
+
+        def over() -> object:
+            return ready() or channel.error or transport.error
+
+        if not (yield Wait(channel.gate, over, patience_s, for_listener=for_listener)):
             self._give_up_sends()
-            while not (yield Wait(channel.gate, either.ready, max(self._patience_s, GIVEN_UP_AFTER_S))):
+            longer_s = max(patience_s, GIVEN_UP_AFTER_S)
+            while not (yield Wait(channel.gate, over, longer_s, for_listener=for_listener)):
                 self._give_up()
 
     def _give_up_sends(self) -> None:

@@ -79,6 +79,13 @@ class ConnectionAttempts:
         )
         return True
 
+    @property
+    def resignation(self) -> str:
+        """Why nothing is tried after a loss: a sentence that names the option."""
+        if self._uri.options.reconnect_attempts == 0:
+            return "It is not tried again, as the option reconnect_attempts is 0."
+        return "It is not tried again, as failover_on_server_shutdown is off and the broker was told to stop."
+
     def next(self, chance: float, waited_s: float = 0.0) -> Try:
         """The next try.
 
@@ -95,6 +102,8 @@ class ConnectionAttempts:
         attempt = self._schedule.next(chance, waited_s)
         if attempt is None:
             waited = f" in {waited_s:.0f} s" if waited_s >= 1 else ""
+            if self.connected_once:
+                waited = f" since the connection was lost {waited_s:.1f} s ago, in {self._attempts - 1} tries"
             raise JMSError(
                 f"No broker can be reached{waited} ({self.problems}). Check that one runs, and the hosts of the "
                 "connection URI.",

@@ -28,6 +28,13 @@ class Detection(StrEnum):
     """The broker said that another one serves from now on."""
 
 
+_FAREWELLS = {
+    Detection.SHUTDOWN: "the broker was told to stop",
+    Detection.SWITCHOVER: "the broker handed over to another one",
+}
+_NO_REASON = "it ended without a reason, as it does if the broker dies or the network fails"
+
+
 class Loss(msgspec.Struct, frozen=True):
     """The end of a connection that nobody asked for."""
 
@@ -36,6 +43,8 @@ class Loss(msgspec.Struct, frozen=True):
     cause: JMSError
     return_window_s: float = 0.0
     """The broker asks its clients to spread their return over so long (CONTRACT B23)."""
+    reason: str = ""
+    """How the connection ended, for a log; empty if the cause says all."""
 
 
 def loss_of(host: Host, closed: Closed, *, silent: bool, return_window_s: float) -> Loss:
@@ -46,13 +55,17 @@ def loss_of(host: Host, closed: Closed, *, silent: bool, return_window_s: float)
         return_window_s: what the broker said at open; its last word on it counts.
     """
     if silent:
-        return Loss(host, Detection.SILENT, JMSError(f"{host} was silent for too long."), return_window_s)
-    error = error_of(closed.condition, closed.description, f"The connection to {host} was lost")
+        silence = JMSError(f"{host} was silent for too long.")
+        reason = "nothing was heard from it for client_failure_check_period_s"
+        return Loss(host, Detection.SILENT, silence, return_window_s, reason)
+    reason = closed.description if closed.condition or closed.clean else _NO_REASON
+    error = error_of(closed.condition, reason, f"The connection to {host} was lost")
     farewell = closed.info.get(names.FAREWELL)
     known = farewell in (Detection.SHUTDOWN, Detection.SWITCHOVER)
     detection = Detection(str(farewell)) if known else Detection.LOST
     window_s = return_window_s_of(closed.info)
-    return Loss(host, detection, error, return_window_s if window_s is None else window_s)
+    reason = _FAREWELLS.get(detection) or reason or closed.condition
+    return Loss(host, detection, error, return_window_s if window_s is None else window_s, reason)
 
 
 def return_window_s_of(properties: dict[str, Any]) -> float | None:

@@ -88,6 +88,11 @@ class Outages:
         for channel in self._channels:
             channel.flush_receivers()
 
+    def unconfirmed(self) -> int:
+        """How many sends are not confirmed; any thread may ask, for a log."""
+        senders = [sender for channel in list(self._channels) for sender in list(channel.senders)]
+        return sum(len(sender.outgoing.waiting) + len(sender.outgoing.unconfirmed) for sender in senders)
+
     # -- an outage ---------------------------------------------------------------------------------------
 
     def lost(self, wire: Wire, loss: Loss, began: float) -> None:

@@ -9,7 +9,6 @@
 
 from __future__ import annotations
 
-import logging
 import selectors
 import threading
 import time
@@ -20,6 +19,7 @@ from legato.amqp.engine.events import Closed, Event, SessionEnded
 from legato.amqp.engine.settings import Settings
 from legato.client.failover.connection_attempts import ConnectionAttempts
 from legato.client.failover.disconnect_reason import Loss, loss_of, return_window_s_of
+from legato.client.failover.outage_log import OutageLog
 from legato.client.failover.schedule import FailoverEvent
 from legato.client.failover.uri import Uri
 from legato.client.failover.wire import Login, Wire, establish
@@ -36,13 +36,6 @@ from legato.client.links.session_state import Send
 from legato.client.mapping.conditions import UNBLOCKED, error_of
 from legato.client.steps import NOTHING, Steps, Wait
 from legato.errors import JMSError, JMSSecurityError
-from legato.quoting import sentence
-
-log = logging.getLogger("legato.client")
-
-FIRST_WAIT_TOLD_S = 1.0
-"""A first connection that takes longer is told of in the log, and again after `WAIT_TOLD_EVERY_S`."""
-WAIT_TOLD_EVERY_S = 15.0
 
 CLOSE_WAIT_S = 2.0
 """How long `close()` waits for the broker's answer to ours."""
@@ -62,6 +55,7 @@ class Transport:
     def __init__(self, uri: Uri, settings: Settings, login: Login, notifier: Notifier) -> None:
         self.connecting = ConnectionAttempts(uri, settings)
         self._login = login
+        self._log = OutageLog(uri)
         # Not the module's own generator: programs seed that, and expect what it says to stay the same.
         self._chance = Random().random
         self.gate = Gate()
@@ -70,6 +64,8 @@ class Transport:
         """Sends whose completion listeners are to be called after this lump."""
         self.notifier = notifier
         self.wire: Wire | None = None
+        self.heard = 0
+        """Counts the times that something was heard from a broker."""
         self.started = False
         self.awaits_start = True
         """It was neither started nor stopped yet."""
@@ -193,6 +189,7 @@ class Transport:
             self._upload(wire)
         self._notify()
         if self._sleep(wire, deadline_ms, now, doze=busy):
+            self.heard += 1
             self._handle(wire.receive())
         if self._stop_deadline and time.monotonic() > self._stop_deadline:
             self._finish()
@@ -265,15 +262,11 @@ class Transport:
             JMSError: none did, and it is of no use to go on.
         """
         began = time.monotonic()
-        told_s = FIRST_WAIT_TOLD_S
         while True:
-            waited_s = time.monotonic() - began
+            now = time.monotonic()
+            waited_s = now - began
             attempt = self.connecting.next(self._chance(), waited_s)
-            if waited_s >= told_s and not self.connecting.connected_once:
-                told_s = waited_s + WAIT_TOLD_EVERY_S
-                log.warning(
-                    "Waiting for a broker for %.0f s so far (%s).", waited_s, sentence(self.connecting.problems)
-                )
+            self._log.waiting(self.connecting.problems, now)
             self._pause(attempt.wait_s)
             login = self._login.within(attempt.timeout_s_max)
             try:
@@ -325,6 +318,7 @@ class Transport:
         self._mailbox.selector.register(wire, self._watched)
         if not self.connecting.connected_once:
             self.touched[self.gate] = None
+            self._log.first_connected()
         self.connecting.connected(wire)
         self.outages.begin(wire)
         early, wire.early_events = wire.early_events, []
@@ -341,13 +335,16 @@ class Transport:
         if self._stopping:
             raise _Stopped
         if not self.connecting.begin_again(loss):
-            raise JMSError(str(loss.cause), code=UNBLOCKED, linked=loss.cause)
+            raise JMSError(f"{loss.cause} {self.connecting.resignation}", code=UNBLOCKED, linked=loss.cause)
+        self._log.lost(loss, self.connecting.hosts, began)
         self._adopt(self._connect())
 
     def _restored(self) -> None:
         """Everything is on the new wire."""
         assert self.wire is not None
-        self.on_failover(self.outages.end(self.wire, time.monotonic(), self.connecting.take_attempts()))
+        event = self.outages.end(self.wire, time.monotonic(), self.connecting.take_attempts())
+        self._log.back(event)
+        self.on_failover(event)
 
     # -- the end -----------------------------------------------------------------------------------------
 

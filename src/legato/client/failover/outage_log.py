@@ -1,0 +1,95 @@
+"""What the log says of outages: a line when a connection is lost, one now and then while there is none, one at its end.
+
+Pure but for the log: times are arguments, in seconds of one monotonic clock.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from legato.client.failover.disconnect_reason import Loss
+from legato.client.failover.schedule import FailoverEvent
+from legato.client.failover.uri import Host, Uri
+from legato.quoting import quoted, sentence
+
+log = logging.getLogger("legato.client")
+
+WAIT_TOLD_AFTER_S = 1.0
+"""A first connection that takes longer is told of, and again after `TOLD_EVERY_S`."""
+TOLD_EVERY_S = 30.0
+LOSSES_TOLD = 3
+"""So many losses may be told of within `LOSSES_TOLD * TOLD_EVERY_S`: a broker that lets a client in and drops it at
+once must not fill a log."""
+
+
+class OutageLog:
+    """The lines about one connection; none of them comes with each try."""
+
+    def __init__(self, uri: Uri) -> None:
+        self._uri = uri
+        self._began: float | None = None
+        """Since when there is no connection; None while there is one."""
+        self._told_at: list[float] = []
+        """Of the last losses."""
+        self._untold = 0
+        """Losses since the last one that was told of."""
+        self._next_line_s = 0.0
+        """After so long without a connection there is another line."""
+
+    def lost(self, loss: Loss, hosts: tuple[Host, ...], now: float) -> None:
+        """A connection was lost, and is tried again; what is lost before all is restored is the same outage."""
+        if self._began is not None:
+            return
+        self._began = now
+        self._next_line_s = TOLD_EVERY_S
+        if len(self._told_at) == LOSSES_TOLD and now - self._told_at[0] < LOSSES_TOLD * TOLD_EVERY_S:
+            self._untold += 1
+            return
+        self._told_at = [*self._told_at[1 - LOSSES_TOLD :], now]
+        options = self._uri.options
+        rounds = options.reconnect_attempts
+        often = "until one answers" if rounds < 0 else f"for up to {rounds} rounds"
+        scheme = "amqps" if self._uri.tls else "amqp"
+        log.warning(
+            "Lost the connection to %s://%s: %s. Trying %s again %s (reconnect_attempts=%d)%s.%s",
+            scheme,
+            loss.host,
+            sentence(loss.reason or loss.cause).rstrip("."),
+            ", ".join(map(str, hosts)),
+            often,
+            rounds,
+            "" if options.contract.releases_blocked_calls else "; calls wait meanwhile",
+            f" It was lost {self._untold} times more since the last such line." if self._untold else "",
+        )
+        self._untold = 0
+
+    def waiting(self, problems: str, now: float) -> None:
+        """There is no connection yet."""
+        if self._began is None:
+            self._began = now
+            self._next_line_s = WAIT_TOLD_AFTER_S
+        waited_s = now - self._began
+        if waited_s >= self._next_line_s:
+            self._next_line_s = waited_s + TOLD_EVERY_S
+            log.warning("Waiting for a broker for %.0f s so far (%s).", waited_s, sentence(problems))
+
+    def first_connected(self) -> None:
+        """A broker let the client in for the first time."""
+        self._began = None
+
+    def back(self, event: FailoverEvent) -> None:
+        """All is restored."""
+        self._began = None
+        # A loss that was not told of has no end that is.
+        level = logging.DEBUG if self._untold else logging.INFO
+        if event.old_host == event.new_host:
+            same = ", which is the same broker" if event.same_server else ""
+            log.log(level, "Connected to %s again after %.2f s%s.", quoted(event.new_host), event.gap_ms / 1000, same)
+        else:
+            log.log(
+                level,
+                "Failed over from %s to %s after %.2f s.",
+                quoted(event.old_host),
+                quoted(event.new_host),
+                event.gap_ms / 1000,
+            )
