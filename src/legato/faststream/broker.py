@@ -111,6 +111,10 @@ class LegatoBroker(LegatoRegistrator, BrokerUsecase[Delivery, Connection, Legato
         self._factory = ConnectionFactory(uri, **(options or {}))
         self._login = secure
 
+    def __repr__(self) -> str:
+        state = "not connected" if self._connection is None else repr(self._connection)
+        return f"<{type(self).__name__} {self._factory!r}, subscribers: {len(self.subscribers)}, {state}>"
+
     async def _connect(self) -> Connection:
         user, password = self._login
         connection = await self._factory.create_connection(user, password)

@@ -100,6 +100,11 @@ class Flows(ServiceInitiator):
         self.trace_retention_s = trace_retention_s
         self.database_time: DatabaseTime | None = None
 
+    def __repr__(self) -> str:
+        connection = "not connected" if self._connection is None else repr(self._connection)
+        work = f"endpoints: {len(self.registry.endpoints)}, workers: {len(self._workers)}"
+        return f"<Flows {quoted(self.name)}, {work}, {connection}>"
+
     def policy_of(self, stage: Stage) -> Policy:
         """How a stage is run: what was said for it, for its endpoint, for the service."""
         return stage.policy.over(stage.endpoint.policy).over(self._policy)

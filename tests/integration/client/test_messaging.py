@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import textwrap
 import threading
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import pytest
 
 import legato.client
 from legato.client import (
+    AcknowledgeMode,
     BytesMessage,
     Connection,
     ConnectionFactory,
@@ -442,6 +444,52 @@ def test_a_message_whose_listener_raised_comes_again_unless_the_contract_or_the_
     assert heard[1].redelivered == (attempts[1] == "1")
     connection.close()
     assert [error.code for error in errors] == ["LISTENER"]
+
+
+@pytest.mark.parametrize(
+    ("options", "mode", "what_follows"),
+    [
+        ({}, AcknowledgeMode.AUTO, "it is delivered again"),
+        ({"listener_error": "acknowledge"}, AcknowledgeMode.DUPS_OK, "it is acknowledged all the same"),
+        ({}, AcknowledgeMode.CLIENT, "it stays received"),
+    ],
+    ids=["redelivered", "acknowledged", "client"],
+)
+@pytest.mark.parametrize("listened", [False, True], ids=["without", "with"])
+def test_the_failure_of_a_listener_is_in_the_log_once_with_the_message_the_attempt_and_where(
+    connect: Connect,
+    queue_name: str,
+    caplog: pytest.LogCaptureFixture,
+    options: dict[str, str],
+    mode: AcknowledgeMode,
+    what_follows: str,
+    listened: bool,
+) -> None:
+    """It was there twice, and neither line said which message it was; with or without an exception listener."""
+    connection = connect(prefetch=1, **options)
+    if listened:
+        connection.exception_listener = lambda error: None
+    session = connection.create_session(acknowledge_mode=mode)
+    consumer = session.create_consumer(session.create_queue(queue_name))
+    ids: list[str | None] = []
+    done = threading.Event()
+
+    def listen(message: Message) -> None:
+        if message.body == "2":
+            done.set()
+        elif not ids:
+            ids.append(message.message_id)
+            raise ValueError("broken")
+
+    consumer.message_listener = listen
+    send(connection, queue_name, "1", "2")
+    assert done.wait(WAIT_S)
+    connection.close()
+    (record,) = [record for record in caplog.records if record.name.startswith("legato")]
+    told = f"The listener for queue {queue_name} raised ValueError('broken') on message {ids[0]}, attempt 1; "
+    assert record.getMessage().startswith(told + what_follows)
+    assert record.exc_info is not None
+    assert "listen" in "".join(traceback.format_exception(*record.exc_info))
 
 
 def test_recover_in_a_listener_brings_its_message_again(connect: Connect, queue_name: str) -> None:

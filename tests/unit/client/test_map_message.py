@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import date
 from typing import Any
 
 import proton
@@ -10,7 +11,8 @@ import pytest
 from legato.amqp.codec.header import Header
 from legato.amqp.codec.message import ValueBody, encode_message
 from legato.amqp.codec.types import Timestamp, UInt
-from legato.client import Byte, Char, Float, Int, Long, MapMessage, Short
+from legato.client import Byte, Char, Float, Int, Long, MapMessage, Short, StreamMessage
+from legato.client.messages.sendable import jakarta_message_of
 from legato.errors import MessageFormatError, MessageNotWriteableError
 from tests.unit.client.passing import as_proton, encoded, passed, read
 
@@ -153,3 +155,40 @@ def test_amqps_own_types_are_read_as_the_narrowest_that_holds_them_and_sent_on_a
         message.get_string("list")
     copy = MapMessage({"uint": message["uint"], "time": message["time"]})
     assert {name: type(value) for name, value in passed(copy).items()} == {"uint": UInt, "time": Timestamp}
+
+
+@pytest.mark.parametrize("nested", [{"street": "High"}, ["a", "b"], ("a",), {1, 2}], ids=repr)
+def test_what_is_nested_is_refused_with_its_name_the_types_and_what_to_do(nested: Any) -> None:
+    """The error named neither the field nor a way out."""
+    kind = type(nested).__name__
+    types = "boolean, byte, short, char, int, long, float, double, string, bytes or None"
+    field = rf"The field 'address' may be a {types}, not a {kind}\. .* JSON: .*create_json_message"
+    message = MapMessage()
+    for call in (
+        lambda: MapMessage({"name": "Ann", "address": nested}),
+        lambda: message.set_object("address", nested),
+        lambda: message.update(address=nested),
+        lambda: jakarta_message_of({"name": "Ann", "address": nested}),
+    ):
+        with pytest.raises(MessageFormatError, match=field):
+            call()
+    with pytest.raises(MessageFormatError, match=r"The property 'address' may be a boolean, .* create_json_message"):
+        message.properties["address"] = nested
+    with pytest.raises(MessageFormatError, match=r"A value of a stream message may be a .* create_json_message"):
+        StreamMessage(["Ann", nested])
+
+
+def test_what_does_not_fit_is_refused_with_its_name() -> None:
+    message = MapMessage()
+    with pytest.raises(MessageFormatError, match=r"The field 'count' is 4294967296, which does not fit the type int\."):
+        message.set_int("count", 1 << 32)
+    with pytest.raises(MessageFormatError, match=r"The property 'count' is 'x', which does not fit the type byte\."):
+        message.set_byte_property("count", "x")  # type: ignore[arg-type]
+    with pytest.raises(MessageFormatError, match=r"The property 'when' may be .*, not a date\. Convert it"):
+        message.set_property("when", date(2026, 1, 1))  # type: ignore[arg-type]
+    with pytest.raises(
+        MessageFormatError, match=r"The field 'n' is a very large number, which does not fit the type long"
+    ):
+        message["n"] = 10**10_000
+    with pytest.raises(MessageFormatError, match=r"characters more, which does not fit the type int"):
+        message.set_int("n", "x" * 1000)  # type: ignore[arg-type]

@@ -69,6 +69,9 @@ class Opening(Generic[_T]):
         self._steps = steps
         self._made: Any = None
 
+    def __repr__(self) -> str:
+        return "<what is about to be made: `await` it, or enter it with `async with`>"
+
     if not TYPE_CHECKING:  # Type checkers know better: there is no such attribute.
 
         def __getattr__(self, name: str) -> Any:

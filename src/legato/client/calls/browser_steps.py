@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from legato.client.calls.described import described
 from legato.client.calls.leaving import leaving
 from legato.client.calls.ports import SessionPort
 from legato.client.links.browser_end import BrowserEnd
@@ -28,6 +29,15 @@ class BrowserSteps:
         self._looks = 0
         self._ends: set[BrowserEnd] = set()
         self._closed = False
+
+    def __repr__(self) -> str:
+        selector = self.message_selector
+        return described(
+            self,
+            f"of {self.destination!r}",
+            "" if selector is None else f"selector {selector!r}",
+            "closed" if self._closed else "",
+        )
 
     @property
     def message_selector(self) -> str | None:

@@ -12,6 +12,7 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from legato.amqp.engine.settings import Settings
+from legato.client.calls.described import counted, described
 from legato.client.calls.leaving import leaving
 from legato.client.calls.metadata import ConnectionMetaData, connection_metadata, open_properties
 from legato.client.calls.session_steps import SessionSteps
@@ -125,7 +126,7 @@ class FactorySteps(Generic[_Connection, _Context]):
         return self._context_type(connection, mode)
 
     def __repr__(self) -> str:
-        return f"ConnectionFactory({str(self._uri)!r})"
+        return described(self, str(self._uri))
 
 
 class ConnectionSteps(Generic[_Session]):
@@ -152,6 +153,7 @@ class ConnectionSteps(Generic[_Session]):
         self._world = self._world_type()
         self._options: Options = uri.options
         self._name = new_unique_name("")
+        self._uri = uri
         self._client_id = uri.options.client_id
         self._user_id = uri.user if uri.options.send_user_id else None
         self._used = False
@@ -198,6 +200,15 @@ class ConnectionSteps(Generic[_Session]):
             raise
         if transport.error is not None:
             raise transport.error
+
+    def __repr__(self) -> str:
+        transport = self._transport
+        wire = transport.wire
+        if self._closed or transport.error is not None:
+            return described(self, str(self._uri), "closed" if self._closed else "lost for good")
+        now = f"connected to {wire.host}" if wire is not None else "without a broker now"
+        started = "started" if transport.started else "not started"
+        return described(self, str(self._uri), now, started, counted(len(self._sessions), "session"))
 
     # -- who it is ---------------------------------------------------------------------------------------
 

@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Callable
 
 from legato.amqp.engine.outcomes import Rejected
+from legato.client.calls.described import described
 from legato.client.calls.ports import SessionPort
 from legato.client.links.deliveries import Delivery, DeliveryState
 from legato.client.links.receiver_end import ReceiverEnd
@@ -45,6 +46,16 @@ class ConsumerWork:
         self._acknowledge = self._acknowledgements.acknowledge_needlessly
         self._listener: MessageListener | None = None
         self._closed = False
+
+    def __repr__(self) -> str:
+        selector = self.message_selector
+        return described(
+            self,
+            f"of {self.destination!r}",
+            "" if selector is None else f"selector {selector!r}",
+            "" if self._listener is None else "with a listener",
+            "closed" if self._closed else f"{len(self._inbox)} messages here",
+        )
 
     @property
     def message_selector(self) -> str | None:

@@ -9,6 +9,7 @@ from typing import Any, BinaryIO, Generic, Self, TypeVar
 from legato.client.calls.browser_steps import BrowserSteps
 from legato.client.calls.connection_steps import ConnectionSteps, ExceptionListener
 from legato.client.calls.consumer_steps import ConsumerSteps
+from legato.client.calls.described import described
 from legato.client.calls.jms_consumer_steps import JMSConsumerSteps
 from legato.client.calls.jms_producer_steps import JMSProducerSteps
 from legato.client.calls.leaving import leaving
@@ -50,6 +51,9 @@ class ContextSteps(Generic[_Producer, _Consumer, _Browser]):
         self._family.append(self)
         self._anonymous: ProducerSteps | None = None
         self._closed = False
+
+    def __repr__(self) -> str:
+        return described(self, self._mode.name, "closed" if self._closed else f"of {self._connection!r}")
 
     # -- what it is --------------------------------------------------------------------------------------
 

@@ -13,6 +13,7 @@ from legato.client.links.deliveries import Delivery
 from legato.client.links.session_state import AcknowledgeMode
 from legato.client.steps import Await, Steps, Wait, drive
 from legato.errors import JMSError
+from legato.quoting import quoted, sentence
 
 if TYPE_CHECKING:
     from legato.client.calls.consumer_steps import ConsumerSteps
@@ -137,9 +138,18 @@ class Dispatching:
         except Exception as error:
             self.raised = error
             failure = "".join(traceback.format_exception(error))[-EXCEPTION_CHARACTERS_MAX:]
-            log.exception("a message listener raised")
+            log.exception(
+                "The listener for %s %s raised %s on message %s; %s.",
+                consumer.destination.capability.replace("-", " "),
+                quoted(consumer.destination.name),
+                sentence(repr(error)),
+                _identity(message),
+                self._what_follows(consumer._mode),
+            )
+            # The log has it.
             consumer._transport.report(
-                JMSError(f"The listener for {consumer.destination} raised {error!r}.", code="LISTENER", linked=error)
+                JMSError(f"The listener for {consumer.destination} raised {error!r}.", code="LISTENER", linked=error),
+                usual=True,
             )
         if consumer._mode not in (AcknowledgeMode.AUTO, AcknowledgeMode.DUPS_OK):
             return
@@ -149,6 +159,22 @@ class Dispatching:
             # A session that closes gives the message back by itself, one whose connection is gone need not.
             with contextlib.suppress(JMSError):
                 yield from self._session._acknowledgements.return_deliveries([delivery], failure)
+
+    def _what_follows(self, mode: AcknowledgeMode) -> str:
+        """What becomes of a message whose listener raised (Jakarta Messaging 8.7, CONTRACT C6)."""
+        if mode not in (AcknowledgeMode.AUTO, AcknowledgeMode.DUPS_OK):
+            return "it stays received, for the application to acknowledge or give back"
+        if self._redeliver_on_error:
+            return "it is delivered again, until the broker makes it a dead letter"
+        return "it is acknowledged all the same, as the option listener_error says"
+
+
+def _identity(message: Message) -> str:
+    """Which message it is, and which attempt; a listener may have failed because it cannot be read."""
+    try:
+        return f"{quoted(message.message_id or 'without an id')}, attempt {message.delivery_count}"
+    except JMSError as error:
+        return f"with headers that cannot be read ({sentence(error)})"
 
 
 class ThreadDispatcher(Dispatching):

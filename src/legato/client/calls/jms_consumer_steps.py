@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, TypeVar
 
 from legato.client.calls.consumer_steps import ConsumerSteps, MessageListener
+from legato.client.calls.described import described
 from legato.client.links.receiver_end import ReceiverEnd
 from legato.client.messages.message import Message
 from legato.client.steps import Steps
@@ -17,6 +18,9 @@ class JMSConsumerSteps:
 
     def __init__(self, consumer: Any) -> None:
         self._consumer: ConsumerSteps = consumer
+
+    def __repr__(self) -> str:
+        return described(self, repr(self._consumer))
 
     def _interrupted(self, interruption: BaseException) -> None:
         self._consumer._interrupted(interruption)

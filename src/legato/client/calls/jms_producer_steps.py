@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Self
 
+from legato.client.calls.described import described
 from legato.client.links.completion import CompletionCallable, CompletionListener
 from legato.client.messages import Message, Properties
 from legato.client.messages.destinations import Destination
@@ -43,6 +44,9 @@ class JMSProducerSteps:
         self.type: str | None = None
         self.properties = Properties()
         self._context = context
+
+    def __repr__(self) -> str:
+        return described(self, f"of {self._context!r}")
 
     def _interrupted(self, interruption: BaseException) -> None:
         self._context._interrupted(interruption)

@@ -6,6 +6,7 @@ import logging
 import time
 from collections.abc import Callable
 
+from legato.client.calls.described import described
 from legato.client.calls.leaving import leaving
 from legato.client.calls.ports import SessionPort
 from legato.client.links.completion import Completion, CompletionCallable, CompletionListener
@@ -80,6 +81,10 @@ class ProducerSteps:
         """Counts the links."""
         self._closed = False
         self._completion: Completion | None = None
+
+    def __repr__(self) -> str:
+        to = "to any destination" if self.destination is None else f"to {self.destination!r}"
+        return described(self, to, "closed" if self._closed else "")
 
     # -- sending: a send is `_ready_route` if need be, `_submit`, and `_confirmed` if it is to be waited for ---
 

@@ -6,6 +6,7 @@ import time
 from typing import Any
 
 from legato.client.calls.consumer_steps import ConsumerSteps
+from legato.client.calls.described import described
 from legato.client.calls.leaving import leaving
 from legato.client.calls.producer_steps import ProducerSteps
 from legato.client.calls.session_steps import SessionSteps
@@ -32,6 +33,9 @@ class RequestorSteps:
         self._consumer: ConsumerSteps | None = None
         self._replies: Temporary | None = None
         self._given_up: set[object] = set()
+
+    def __repr__(self) -> str:
+        return described(self, f"to {self._destination!r}")
 
     def _interrupted(self, interruption: BaseException) -> None:
         self._session._interrupted(interruption)

@@ -7,6 +7,7 @@ from typing import Generic, TypeVar
 
 from legato.client.calls.browser_steps import BrowserSteps
 from legato.client.calls.consumer_steps import ConsumerSteps
+from legato.client.calls.described import counted, described
 from legato.client.calls.leaving import leaving
 from legato.client.calls.ports import ConnectionPort
 from legato.client.calls.producer_steps import ProducerSteps
@@ -85,6 +86,18 @@ class SessionSteps(Generic[_Producer, _Consumer, _Browser]):
             self, name, options.prefetch, self._producer_type, self._consumer_type, self._browser_type
         )
         connection._transport.add(self._channel)
+
+    def __repr__(self) -> str:
+        members = self._members
+        listening = sum(consumer.message_listener is not None for consumer in list(members.consumers))
+        return described(
+            self,
+            self.acknowledge_mode.name,
+            "closed" if self._guard.closed else "",
+            counted(len(members.producers), "producer"),
+            counted(len(members.consumers), "consumer"),
+            counted(listening, "listener"),
+        )
 
     @property
     def transacted(self) -> bool:

@@ -143,6 +143,10 @@ class Uri(msgspec.Struct, frozen=True):
     tls: bool
     options: Options
 
+    def __repr__(self) -> str:
+        """Without the password too: debuggers show it."""
+        return f"Uri({str(self)!r})"
+
     def __str__(self) -> str:
         """The URI without its password, fit for a log."""
         scheme = "amqps" if self.tls else "amqp"

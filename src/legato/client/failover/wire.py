@@ -66,6 +66,10 @@ class Login(msgspec.Struct, frozen=True):
     token: Token | None = None
     """Gives a bearer token for each login, which is used instead of a password."""
 
+    def __repr__(self) -> str:
+        """Without secrets: debuggers and tracebacks show it."""
+        return f"Login(user={self.user!r}, tls={self.tls is not None})"
+
     def within(self, timeout_s_max: float) -> Login:
         """The same in less time, if that is less."""
         return self if timeout_s_max >= self.timeout_s else msgspec.structs.replace(self, timeout_s=timeout_s_max)

@@ -148,7 +148,7 @@ class Transport:
             self.wire.flush()
 
     def report(self, error: JMSError, *, usual: bool = False) -> None:
-        """Tell the exception listener; without one the log, unless it is usual."""
+        """Tell the exception listener; without one the log, unless it is usual or the log has it."""
         self.notifier.call(lambda: self.on_exception(error, usual))
 
     # -- the thread --------------------------------------------------------------------------------------

@@ -9,6 +9,8 @@ from legato.client.messages.message import Message
 from legato.client.messages.values import FIELDS, Kind, Value, read_as, shown, stored, stored_as
 from legato.errors import MessageFormatError
 
+_FIELD = "The field"
+
 
 class MapMessage(Message, MutableMapping[str, Value]):
     """A message whose body is a map; it is one itself: `message["price"] = 3.5`.
@@ -37,7 +39,7 @@ class MapMessage(Message, MutableMapping[str, Value]):
         return value
 
     def __setitem__(self, name: str, value: Value) -> None:
-        self._put(name, stored(value, FIELDS))
+        self._put(name, stored(value, FIELDS, _FIELD, name))
 
     def __delitem__(self, name: str) -> None:
         self._check_writable()
@@ -112,43 +114,43 @@ class MapMessage(Message, MutableMapping[str, Value]):
 
     def set_boolean(self, name: str, value: bool) -> None:
         """Set a boolean."""
-        self._put(name, stored_as(value, Kind.BOOLEAN))
+        self._put(name, stored_as(value, Kind.BOOLEAN, _FIELD, name))
 
     def set_byte(self, name: str, value: int) -> None:
         """Set an integer of 8 bits."""
-        self._put(name, stored_as(value, Kind.BYTE))
+        self._put(name, stored_as(value, Kind.BYTE, _FIELD, name))
 
     def set_short(self, name: str, value: int) -> None:
         """Set an integer of 16 bits."""
-        self._put(name, stored_as(value, Kind.SHORT))
+        self._put(name, stored_as(value, Kind.SHORT, _FIELD, name))
 
     def set_char(self, name: str, value: str) -> None:
         """Set a character, of the 65536 that Java's `char` has."""
-        self._put(name, stored_as(value, Kind.CHAR))
+        self._put(name, stored_as(value, Kind.CHAR, _FIELD, name))
 
     def set_int(self, name: str, value: int) -> None:
         """Set an integer of 32 bits."""
-        self._put(name, stored_as(value, Kind.INT))
+        self._put(name, stored_as(value, Kind.INT, _FIELD, name))
 
     def set_long(self, name: str, value: int) -> None:
         """Set an integer of 64 bits."""
-        self._put(name, stored_as(value, Kind.LONG))
+        self._put(name, stored_as(value, Kind.LONG, _FIELD, name))
 
     def set_float(self, name: str, value: float) -> None:
         """Set a number of 32 bits; the value is rounded to one."""
-        self._put(name, stored_as(value, Kind.FLOAT))
+        self._put(name, stored_as(value, Kind.FLOAT, _FIELD, name))
 
     def set_double(self, name: str, value: float) -> None:
         """Set a number of 64 bits."""
-        self._put(name, stored_as(value, Kind.DOUBLE))
+        self._put(name, stored_as(value, Kind.DOUBLE, _FIELD, name))
 
     def set_string(self, name: str, value: str | None) -> None:
         """Set a string."""
-        self._put(name, stored_as(value, Kind.STRING))
+        self._put(name, stored_as(value, Kind.STRING, _FIELD, name))
 
     def set_bytes(self, name: str, value: bytes | None) -> None:
         """Set bytes."""
-        self._put(name, stored_as(value, Kind.BYTES))
+        self._put(name, stored_as(value, Kind.BYTES, _FIELD, name))
 
     def set_object(self, name: str, value: Value) -> None:
         """Set a value with the type that it has."""

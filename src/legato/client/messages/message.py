@@ -16,6 +16,7 @@ from legato.client.messages.large import Region
 from legato.client.messages.properties import DELIVERY_COUNT, Properties
 from legato.client.messages.typed_properties import TypedProperties
 from legato.errors import IllegalStateError, MessageFormatError, MessageNotWriteableError
+from legato.quoting import quoted
 
 PRIORITY_DEFAULT = 4
 VALUE_PREFIX = b"\x00\x53\x77"
@@ -292,4 +293,13 @@ class Message(TypedProperties):
         return VALUE_PREFIX + encode_value(self._body_value)
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self.message_id or 'not sent'}>"
+        kind = type(self).__name__
+        try:
+            name, destination, count = self.message_id, self.destination, self.delivery_count
+        except Exception:  # what a debugger shows does not fail
+            return f"<{kind} with headers that cannot be read>"
+        if name is None and destination is None:
+            return f"<{kind} not sent>"
+        to = "" if destination is None else f" to {destination!r}"
+        again = f", attempt {count}" if count > 1 else ""
+        return f"<{kind} {'without an id' if name is None else quoted(name)}{to}{again}>"

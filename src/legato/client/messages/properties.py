@@ -22,6 +22,7 @@ HEADER_PROPERTIES = frozenset((GROUP_ID, GROUP_SEQUENCE, USER_ID, DELIVERY_COUNT
 
 _SETTABLE = {GROUP_ID: Kind.STRING, GROUP_SEQUENCE: Kind.INT}
 _LEGATO = "JMS_LEGATO_"
+_PROPERTY = "The property"
 _HEADERS = frozenset(
     "JMS" + header
     for header in (
@@ -62,7 +63,10 @@ class Properties(MutableMapping[str, PropertyValue]):
         self._check_writable()
         check_name(name)
         kind = _SETTABLE.get(name)
-        self._values[name] = stored(value, PROPERTIES) if kind is None or value is None else stored_as(value, kind)
+        if kind is None or value is None:
+            self._values[name] = stored(value, PROPERTIES, _PROPERTY, name)
+        else:
+            self._values[name] = stored_as(value, kind, _PROPERTY, name)
 
     def __delitem__(self, name: str) -> None:
         self._check_writable()
@@ -92,7 +96,7 @@ class Properties(MutableMapping[str, PropertyValue]):
         check_name(name)
         if _SETTABLE.get(name, kind) is not kind:
             raise MessageFormatError(f"The property {name} is a {_SETTABLE[name]}.")
-        self._values[name] = stored_as(value, kind)
+        self._values[name] = stored_as(value, kind, _PROPERTY, name)
 
     def read_as(self, name: str, kind: Kind) -> Any:
         """A property's value as one of a type (Jakarta Messaging 3.5.4); one that is not there is read as None is.

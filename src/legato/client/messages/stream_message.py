@@ -11,6 +11,7 @@ from legato.client.messages.values import FIELDS, Kind, Value, kind_of, read_as,
 from legato.errors import MessageEOFError, MessageFormatError, MessageNotReadableError
 
 _SEQUENCE_PREFIX = b"\x00\x53\x76"
+_VALUE = "A value of a stream message"
 
 
 class StreamMessage(Message):
@@ -32,7 +33,7 @@ class StreamMessage(Message):
     """How much of the next value `read_bytes` has returned; None if it has not begun."""
 
     def __init__(self, body: Iterable[Value] = ()) -> None:
-        self._body_value: list[Any] = [stored(value, FIELDS) for value in body]
+        self._body_value: list[Any] = [stored(value, FIELDS, _VALUE) for value in body]
 
     @property
     def body(self) -> list[Value]:
@@ -42,7 +43,7 @@ class StreamMessage(Message):
     @body.setter
     def body(self, value: Iterable[Value]) -> None:
         self._check_writable()
-        self._body_value = [stored(item, FIELDS) for item in value]
+        self._body_value = [stored(item, FIELDS, _VALUE) for item in value]
 
     def reset(self) -> None:
         """Begin to read: make the body read-only, and go to its beginning."""
@@ -125,47 +126,47 @@ class StreamMessage(Message):
 
     def write_boolean(self, value: bool) -> None:
         """Write a boolean."""
-        self._append(stored_as(value, Kind.BOOLEAN))
+        self._append(stored_as(value, Kind.BOOLEAN, _VALUE))
 
     def write_byte(self, value: int) -> None:
         """Write an integer of 8 bits."""
-        self._append(stored_as(value, Kind.BYTE))
+        self._append(stored_as(value, Kind.BYTE, _VALUE))
 
     def write_short(self, value: int) -> None:
         """Write an integer of 16 bits."""
-        self._append(stored_as(value, Kind.SHORT))
+        self._append(stored_as(value, Kind.SHORT, _VALUE))
 
     def write_char(self, value: str) -> None:
         """Write a character, of the 65536 that Java's `char` has."""
-        self._append(stored_as(value, Kind.CHAR))
+        self._append(stored_as(value, Kind.CHAR, _VALUE))
 
     def write_int(self, value: int) -> None:
         """Write an integer of 32 bits."""
-        self._append(stored_as(value, Kind.INT))
+        self._append(stored_as(value, Kind.INT, _VALUE))
 
     def write_long(self, value: int) -> None:
         """Write an integer of 64 bits."""
-        self._append(stored_as(value, Kind.LONG))
+        self._append(stored_as(value, Kind.LONG, _VALUE))
 
     def write_float(self, value: float) -> None:
         """Write a number of 32 bits; the value is rounded to one."""
-        self._append(stored_as(value, Kind.FLOAT))
+        self._append(stored_as(value, Kind.FLOAT, _VALUE))
 
     def write_double(self, value: float) -> None:
         """Write a number of 64 bits."""
-        self._append(stored_as(value, Kind.DOUBLE))
+        self._append(stored_as(value, Kind.DOUBLE, _VALUE))
 
     def write_string(self, value: str | None) -> None:
         """Write a string."""
-        self._append(stored_as(value, Kind.STRING))
+        self._append(stored_as(value, Kind.STRING, _VALUE))
 
     def write_bytes(self, value: bytes | None) -> None:
         """Write bytes, as one value."""
-        self._append(stored_as(value, Kind.BYTES))
+        self._append(stored_as(value, Kind.BYTES, _VALUE))
 
     def write_object(self, value: Value) -> None:
         """Write a value with the type that it has."""
-        self._append(stored(value, FIELDS))
+        self._append(stored(value, FIELDS, _VALUE))
 
     def get_body(self, kind: type[Any]) -> Any:
         """Nothing: a stream message's body is not to be had so; `body` returns it.

@@ -8,13 +8,16 @@ Python has one type of integer and one of floats. A value keeps the type with wh
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Set
 from enum import StrEnum
 from typing import Any
 from uuid import UUID
 
 from legato.amqp.codec.types import Byte, Char, Float, Int, Short, Symbol, Timestamp, UByte, UInt, ULong, UShort
 from legato.client.messages.java_numbers import double_text, float_text, parse_float, parse_integer, single
+from legato.client.messages.json_text import is_model
 from legato.errors import MessageFormatError
+from legato.quoting import WORD_CHARACTERS_MAX, escaped
 
 
 class Long(int):
@@ -118,10 +121,14 @@ def shown(value: Any) -> Any:
     return Long(value) if type(value) is int else value
 
 
-def stored(value: object, table: Table) -> Any:
+def stored(value: object, table: Table, what: str = "A value", name: object = None) -> Any:
     """A value that an application sets without saying its type, as AMQP carries it.
 
     AMQP's own types are let through, so that what came from elsewhere can be copied.
+
+    Args:
+        what: with `name` names it in errors, such as `The property`.
+        name: of the value, None if it has none.
 
     Raises:
         MessageFormatError: `table` has no type for it, or it does not fit its type.
@@ -135,8 +142,24 @@ def stored(value: object, table: Table) -> Any:
         kind = _kind_of_subclass(value)
     if kind is None or kind not in table:
         names = ", ".join(table)
-        raise MessageFormatError(f"A value may be a {names} or None, not a {type(value).__name__}.")
-    return stored_as(value, kind)
+        raise MessageFormatError(
+            f"{_named(what, name)} may be a {names} or None, not a {type(value).__name__}. {_instead(value)}"
+        )
+    return stored_as(value, kind, what, name)
+
+
+def _named(what: str, name: object) -> str:
+    return what if name is None else f"{what} {escaped(repr(name), WORD_CHARACTERS_MAX)}"
+
+
+def _instead(value: object) -> str:
+    """What to do with a value for which Jakarta Messaging has no type."""
+    if isinstance(value, Mapping | list | tuple | Set) or is_model(type(value)):
+        return (
+            "What is nested goes as JSON: send the whole as a body of JSON, with create_json_message(...) or "
+            "MessageProducer.send(...) of a dict, or put json.dumps(...) here."
+        )
+    return "Convert it, for example with str() or float()."
 
 
 def _kind_of_subclass(value: object) -> Kind | None:
@@ -151,8 +174,11 @@ def _kind_of_subclass(value: object) -> Kind | None:
     return None
 
 
-def stored_as(value: Any, kind: Kind) -> Any:
+def stored_as(value: Any, kind: Kind, what: str = "A value", name: object = None) -> Any:
     """A value that an application sets as `kind`, as AMQP carries it.
+
+    Args:
+        what: this and `name` as for `stored`.
 
     Raises:
         MessageFormatError: it is of another type, or does not fit.
@@ -166,7 +192,7 @@ def stored_as(value: Any, kind: Kind) -> Any:
             return value
     elif kind is Kind.DOUBLE or kind is Kind.FLOAT:
         if isinstance(value, int | float) and not isinstance(value, bool):
-            return _stored_float(value, kind)
+            return _stored_float(value, kind, what, name)
     elif kind is Kind.CHAR:
         if isinstance(value, str) and len(value) == 1 and ord(value) < 0x10000:
             return Char(value)
@@ -175,19 +201,26 @@ def stored_as(value: Any, kind: Kind) -> Any:
             return value if value is None else str.__str__(value)
     elif value is None or isinstance(value, bytes | bytearray | memoryview):
         return None if value is None else bytes(value)
-    raise MessageFormatError(f"{value!r} does not fit the type {kind}.")
+    raise _misfit(value, kind, what, name)
 
 
-def _stored_float(value: float, kind: Kind) -> float:
+def _misfit(value: object, kind: Kind, what: str, name: object) -> MessageFormatError:
+    # Python itself refuses to write very long numbers.
+    is_long = isinstance(value, int) and value.bit_length() > 1024
+    text = "a very large number" if is_long else escaped(repr(value), WORD_CHARACTERS_MAX)
+    return MessageFormatError(f"{_named(what, name)} is {text}, which does not fit the type {kind}.")
+
+
+def _stored_float(value: float, kind: Kind, what: str, name: object) -> float:
     try:
         number = float(value)
     except OverflowError:
-        raise MessageFormatError(f"{value!r} does not fit the type {kind}.") from None
+        raise _misfit(value, kind, what, name) from None
     if kind is Kind.DOUBLE:
         return number
     short = single(number)
     if math.isinf(short) and math.isfinite(number):
-        raise MessageFormatError(f"{value!r} does not fit the type {kind}.")
+        raise _misfit(value, kind, what, name)
     return Float(short)
 
 

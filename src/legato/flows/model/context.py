@@ -13,6 +13,7 @@ from legato.flows.model.initiation import Initiation, joined_trace_id
 from legato.flows.model.joins import Request, begin_join
 from legato.flows.model.payloads import to_json
 from legato.flows.model.stash import make_stash
+from legato.quoting import quoted
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection as DatabaseConnection
@@ -45,6 +46,9 @@ class Context(Generic[S]):
         self._database = database
         self._direct: Any = None
         self._after_commit: list[AfterCommit] = []
+
+    def __repr__(self) -> str:
+        return f"<Context of {self.stage_id}, flow {quoted(self.trace_id)}, attempt {self.delivery_count}>"
 
     # -- whose flow it is
 

@@ -132,6 +132,9 @@ class Endpoint:
         self.policy = policy
         self.stages: list[Stage] = []
 
+    def __repr__(self) -> str:
+        return f"<Endpoint {self.id}, stages: {len(self.stages)}>"
+
     @property
     def complete(self) -> bool:
         """Whether its last stage is there."""

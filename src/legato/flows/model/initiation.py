@@ -9,6 +9,7 @@ from legato.errors import FlowError
 from legato.flows.model.calls import first_envelope
 from legato.flows.model.envelope import Call, Frame, Outgoing, Reach, Saved
 from legato.flows.model.payloads import to_json
+from legato.quoting import quoted
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection as DatabaseConnection
@@ -55,6 +56,9 @@ class Initiation:
         self._sideloads: dict[str, bytes] = {}
         self._properties: dict[str, str] = {}
         self._database: Callable[[], DatabaseConnection] | None = None
+
+    def __repr__(self) -> str:
+        return f"<Initiation of {quoted(self.trace_id)}>"
 
     @property
     def database(self) -> DatabaseConnection:

@@ -16,6 +16,7 @@ from legato.errors import FlowError, FlowFailedError, FlowTimeoutError, LegatoEr
 from legato.flows.model.envelope import Call, Envelope, Frame, Reach, Saved
 from legato.flows.model.payloads import from_json, to_json
 from legato.flows.model.wire import envelope_of
+from legato.quoting import quoted
 
 if TYPE_CHECKING:
     from legato.flows.starting.service_initiator import ServiceInitiator
@@ -38,6 +39,9 @@ class FlowFuture:
         self.flow_id: str | None = None
         self.kind = kind
         self._future: Future[Any] = Future()
+
+    def __repr__(self) -> str:
+        return f"<FlowFuture of {quoted(self.trace_id)}, {'done' if self.done() else 'pending'}>"
 
     def result(self) -> Any:
         """Wait for the reply.
