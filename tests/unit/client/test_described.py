@@ -65,7 +65,7 @@ def test_every_public_class_of_destinations_and_messages_says_more_than_its_addr
     kinds: list[type] = [Destination, Message]
     while kinds:
         kind = kinds.pop()
-        assert kind.__repr__ is not object.__repr__
+        assert "__repr__" in {name for each in kind.__mro__[:-1] for name in vars(each)}, kind
         kinds += kind.__subclasses__()
 
 
