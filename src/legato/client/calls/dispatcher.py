@@ -13,7 +13,7 @@ from legato.client.links.deliveries import Delivery
 from legato.client.links.session_state import AcknowledgeMode
 from legato.client.steps import Await, Steps, Wait, drive
 from legato.errors import JMSError
-from legato.quoting import quoted, sentence
+from legato.quoting import escaped, quoted, sentence
 
 if TYPE_CHECKING:
     from legato.client.calls.consumer_steps import ConsumerSteps
@@ -140,11 +140,11 @@ class Dispatching:
             failure = "".join(traceback.format_exception(error))[-EXCEPTION_CHARACTERS_MAX:]
             log.exception(
                 "The listener for %s %s raised %s on message %s; %s.",
-                consumer.destination.capability.replace("-", " "),
+                escaped(consumer.destination.capability.replace("-", " ")),
                 quoted(consumer.destination.name),
                 sentence(repr(error)),
-                _identity(message),
-                self._what_follows(consumer._mode),
+                sentence(_identity(message)),
+                sentence(self._what_follows(consumer._mode)),
             )
             # The log has it.
             consumer._transport.report(

@@ -7,6 +7,7 @@ import sys
 
 from legato.client.links.transport import Transport
 from legato.client.steps import Await, Steps, Wait
+from legato.quoting import quoted, sentence
 
 log = logging.getLogger("legato.client")
 
@@ -98,9 +99,10 @@ def _briefly(step: Wait | Await, transport: Transport, *, at_once: bool) -> Step
 
 def _tell(transport: Transport, error: BaseException) -> None:
     count = transport.outages.unconfirmed()
+    why = "to which there is no connection" if transport.wire is None else "which does not answer"
+    lost = f" Messages that it has not confirmed, and that may be lost: {count}." if count else ""
     log.warning(
-        "Closing because of %s, without waiting for the broker, %s.%s",
-        type(error).__name__,
-        "to which there is no connection" if transport.wire is None else "which does not answer",
-        f" Messages that it has not confirmed, and that may be lost: {count}." if count else "",
+        "Closing because of %s, without waiting for the broker, %s",
+        quoted(type(error).__name__),
+        sentence(f"{why}.{lost}"),
     )

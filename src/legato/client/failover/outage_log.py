@@ -1,4 +1,4 @@
-"""What the log says of outages: a line when a connection is lost, one now and then while there is none, one at its end.
+"""Log of outages: a line when a connection is lost, one now and then while there is none, one at its end.
 
 Pure but for the log: times are arguments, in seconds of one monotonic clock.
 """
@@ -10,7 +10,7 @@ import logging
 from legato.client.failover.disconnect_reason import Loss
 from legato.client.failover.schedule import FailoverEvent
 from legato.client.failover.uri import Host, Uri
-from legato.quoting import quoted, sentence
+from legato.quoting import escaped, quoted, sentence
 
 log = logging.getLogger("legato.client")
 
@@ -50,16 +50,13 @@ class OutageLog:
         rounds = options.reconnect_attempts
         often = "until one answers" if rounds < 0 else f"for up to {rounds} rounds"
         scheme = "amqps" if self._uri.tls else "amqp"
+        reason = str(loss.reason or loss.cause).rstrip(".")
+        names = ", ".join(map(quoted, hosts))
+        calls = "" if options.contract.releases_blocked_calls else "; calls wait meanwhile"
+        more = f" It was lost {self._untold} times more since the last such line." if self._untold else ""
+        line = f"Trying {names} again {often} (reconnect_attempts={rounds}){calls}.{more}"
         log.warning(
-            "Lost the connection to %s://%s: %s. Trying %s again %s (reconnect_attempts=%d)%s.%s",
-            scheme,
-            loss.host,
-            sentence(loss.reason or loss.cause).rstrip("."),
-            ", ".join(map(str, hosts)),
-            often,
-            rounds,
-            "" if options.contract.releases_blocked_calls else "; calls wait meanwhile",
-            f" It was lost {self._untold} times more since the last such line." if self._untold else "",
+            "Lost the connection to %s: %s. %s", quoted(f"{scheme}://{loss.host}"), sentence(reason), sentence(line)
         )
         self._untold = 0
 
@@ -84,7 +81,13 @@ class OutageLog:
         level = logging.DEBUG if self._untold else logging.INFO
         if event.old_host == event.new_host:
             same = ", which is the same broker" if event.same_server else ""
-            log.log(level, "Connected to %s again after %.2f s%s.", quoted(event.new_host), event.gap_ms / 1000, same)
+            log.log(
+                level,
+                "Connected to %s again after %.2f s%s.",
+                quoted(event.new_host),
+                event.gap_ms / 1000,
+                escaped(same),
+            )
         else:
             log.log(
                 level,
