@@ -31,7 +31,7 @@ LegatoError
 └── StoreError
     ├── FencedError                  a later epoch has begun: this broker must stop serving
     ├── StoreFullError               no room: producers are refused, everything else goes on
-    ├── StoreFormatError             a format that this version does not know
+    ├── StoreFormatError             a former format that is to be migrated, or an unknown one
     ├── StoreCorruptError            damaged: not what was written
     └── StoreLockedError             another process holds the store
 ```
@@ -205,7 +205,15 @@ class StoreFullError(StoreError):
 
 
 class StoreFormatError(StoreError):
-    """The store has a format that this version of Legato does not know."""
+    """The store has a format that this version of Legato does not serve as it is.
+
+    Attributes:
+        former: the store's format if this version migrates stores of it; 0 if it does not.
+    """
+
+    def __init__(self, message: str, former: int = 0) -> None:
+        super().__init__(message)
+        self.former = former
 
 
 class StoreCorruptError(StoreError):

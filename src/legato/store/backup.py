@@ -6,9 +6,7 @@ far as they tell of that commit and of earlier ones. Nothing here needs the stor
 
 from __future__ import annotations
 
-import hashlib
-import os
-import shutil
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
@@ -17,44 +15,37 @@ from typing import Any
 
 import msgspec
 
+from legato import limits
 from legato.core.facts import Kind
 from legato.core.records import QueueRecord
-from legato.errors import StoreCorruptError, StoreError
+from legato.errors import StoreCorruptError, StoreFormatError
+from legato.store.backup_files import (
+    LEDGER_NAME,
+    MANIFEST_NAME,
+    USERS_NAME,
+    Manifest,
+    compare_digests,
+    copy_file,
+    copy_users,
+    file_digest,
+    new_directory,
+    read_manifest,
+    sync_file,
+    write_manifest,
+)
 from legato.store.base import FORMAT_VERSION
-from legato.store.directories import make_directory, sync_directory
-from legato.store.environment import DATA_NAME, LOCK_TABLE_NAME, lmdb_errors
+from legato.store.directories import sync_directory
+from legato.store.environment import DATA_NAME, LOCK_TABLE_NAME, lmdb_errors, open_files, read_format
 from legato.store.lanes import LANE_SHIFT
 from legato.store.lmdb import LmdbStore
+from legato.store.migration import migrate, read_state
 from legato.store.segment_locks import being_read
 from legato.store.segment_names import spans
 
-MANIFEST_NAME = "backup.json"
-LEDGER_NAME = "ledger"
-USERS_NAME = "users"
-"""Without it a restored broker would let in whoever is on its machine."""
-_PARTIAL = ".partial"
-_READ_BYTES = 1 << 20
 _MESSAGES_AT_ONCE = 1_000
 _BYTES_AT_ONCE = 8 << 20
 _RECORDS_AT_ONCE = 1_000
 _COUNTED = (Kind.QUEUE, Kind.SUBSCRIPTION, Kind.SCHEDULE)
-
-
-class Manifest(msgspec.Struct):
-    """What a backup is of."""
-
-    format: int
-    epoch: int
-    log_position: int
-    """Of the last commit in it."""
-    taken_us: int
-    """When it was begun, microseconds since 1970."""
-    data_bytes: int
-    data_sha256: str
-    segments: dict[str, str] = {}
-    """Ledger segments that belong to it, by name, each with its SHA-256."""
-    users_sha256: str = ""
-    """Of the users file, if there is one in the store's directory."""
 
 
 class Contents(msgspec.Struct):
@@ -66,6 +57,8 @@ class Contents(msgspec.Struct):
     messages: int = 0
     message_bytes: int = 0
     log_records: int = 0
+    format: int = FORMAT_VERSION
+    """If it is a former one, the rest was counted in a copy that was migrated."""
 
 
 class _Snapshot(LmdbStore):
@@ -90,6 +83,8 @@ class _Snapshot(LmdbStore):
 def take(store: Path, to: Path, *, ledger: Path | None = None) -> Manifest:
     """Copy the store in the directory `store` into the new directory `to`, durably; brokers may serve meanwhile.
 
+    A store of a former format is copied as it is.
+
     Args:
         ledger: the directory of its segments; None: they are not wanted.
 
@@ -98,31 +93,25 @@ def take(store: Path, to: Path, *, ledger: Path | None = None) -> Manifest:
     """
     taken_us = time.time_ns() // 1000
     # No compaction removes segments meanwhile: what it made of them may end after the last commit of the copy.
-    with _new_directory(to) as partial, nullcontext() if ledger is None else being_read(ledger):
-        source = LmdbStore(store, read_only=True)
-        try:
-            source.copy_to(partial)
-        finally:
-            source.close()
-        copied = LmdbStore(partial, read_only=True)
-        try:
-            meta = copied.meta()
-        finally:
-            copied.close()
+    with new_directory(to) as partial, nullcontext() if ledger is None else being_read(ledger):
+        with _files(store) as environment:
+            environment.copy(str(partial), compact=True)
+        with _files(partial) as copied:
+            version, state = read_format(copied, partial), read_state(copied)
         _only_data(partial)
         data = partial / DATA_NAME
         manifest = Manifest(
-            FORMAT_VERSION,
-            meta.epoch,
-            meta.log_position,
+            version,
+            state.epoch,
+            state.log_position,
             taken_us,
             data.stat().st_size,
-            _digest(data),
-            {} if ledger is None else _copy_segments(ledger, partial / LEDGER_NAME, meta.log_position),
-            _copy(users, partial / USERS_NAME) if (users := store / USERS_NAME).is_file() else "",
+            file_digest(data),
+            {} if ledger is None else _copy_segments(ledger, partial / LEDGER_NAME, state.log_position),
+            copy_users(store, partial),
         )
-        _write(partial / MANIFEST_NAME, msgspec.json.format(msgspec.json.encode(manifest)))
-        _sync(data)
+        write_manifest(partial, manifest)
+        sync_file(data)
     return manifest
 
 
@@ -132,18 +121,20 @@ def restore(backup: Path, store: Path) -> Manifest:
     Raises:
         StoreError: there is something at `store` already, or no room.
         StoreCorruptError: the backup is not what was written.
+        StoreFormatError: a newer version wrote it.
     """
     manifest = read_manifest(backup)
-    with _new_directory(store) as partial:
-        _copy(backup / DATA_NAME, partial / DATA_NAME, manifest.data_sha256)
+    with new_directory(store) as partial:
+        copy_file(backup / DATA_NAME, partial / DATA_NAME, manifest.data_sha256)
         if manifest.segments:
             (partial / LEDGER_NAME).mkdir()
             for name, digest in manifest.segments.items():
-                _copy(backup / LEDGER_NAME / name, partial / LEDGER_NAME / name, digest)
+                copy_file(backup / LEDGER_NAME / name, partial / LEDGER_NAME / name, digest)
             sync_directory(partial / LEDGER_NAME)
         if manifest.users_sha256:
-            _copy(backup / USERS_NAME, partial / USERS_NAME, manifest.users_sha256)
-        LmdbStore(partial, read_only=True).close()
+            copy_file(backup / USERS_NAME, partial / USERS_NAME, manifest.users_sha256)
+        with _files(partial) as environment:
+            read_format(environment, partial)
         _only_data(partial)
     return manifest
 
@@ -151,7 +142,8 @@ def restore(backup: Path, store: Path) -> Manifest:
 def verify(path: Path) -> Contents:
     """Read all of a store or of a backup, as of one commit: each message, each record of the log.
 
-    Of a backup, the files are compared with their digests first.
+    Of a backup, the files are compared with their digests first. A store of a former format is migrated in a copy, in
+    the system's directory for temporary files, and the copy is read: what is verified is what a broker would serve.
 
     Raises:
         StoreCorruptError: something is not as it was written; the message says what.
@@ -160,12 +152,29 @@ def verify(path: Path) -> Contents:
     is_backup = (path / MANIFEST_NAME).exists()
     if is_backup:
         manifest = read_manifest(path)
-        _compare(path / DATA_NAME, _digest(path / DATA_NAME), manifest.data_sha256)
+        compare_digests(path / DATA_NAME, file_digest(path / DATA_NAME), manifest.data_sha256)
         for name, digest in manifest.segments.items():
-            _compare(path / LEDGER_NAME / name, _digest(path / LEDGER_NAME / name), digest)
+            compare_digests(path / LEDGER_NAME / name, file_digest(path / LEDGER_NAME / name), digest)
         if manifest.users_sha256:
-            _compare(path / USERS_NAME, _digest(path / USERS_NAME), manifest.users_sha256)
+            compare_digests(path / USERS_NAME, file_digest(path / USERS_NAME), manifest.users_sha256)
+    try:
+        return _read_all(path, path)
+    except StoreFormatError as error:
+        if not error.former:
+            raise
+        with _migrated(path) as copy:
+            contents = _read_all(copy, path)
+        contents.format = error.former
+        return contents
+    finally:
+        if is_backup:
+            _only_data(path)
+
+
+def _read_all(path: Path, named: Path) -> Contents:
+    """Read all of the store in `path`; errors name another one."""
     snapshot = _Snapshot(path)
+    snapshot.path = named
     try:
         meta = snapshot.meta()
         contents = Contents(meta.epoch, meta.log_position)
@@ -174,26 +183,32 @@ def verify(path: Path) -> Contents:
         _read_log(snapshot, contents)
     finally:
         snapshot.close()
-        if is_backup:
-            _only_data(path)
     return contents
 
 
-def read_manifest(backup: Path) -> Manifest:
-    """The manifest of a backup.
+@contextmanager
+def _migrated(path: Path) -> Iterator[Path]:
+    """A copy of a store of a former format, as a broker would make it before it serves."""
+    with tempfile.TemporaryDirectory(prefix="legato-verify-") as directory:
+        copy = Path(directory)
+        with _files(path) as environment:
+            environment.copy(directory, compact=True)
+        migrate(copy, keep=False)
+        # It completes an early version of the present format.
+        LmdbStore(copy).close()
+        yield copy
 
-    Raises:
-        StoreError: there is none, or it is of another version.
-    """
-    try:
-        manifest = msgspec.json.decode((backup / MANIFEST_NAME).read_bytes(), type=Manifest)
-    except FileNotFoundError:
-        raise StoreError(f"{backup} is no backup: it has no {MANIFEST_NAME}.") from None
-    except (OSError, msgspec.DecodeError) as error:
-        raise StoreCorruptError(f"{backup / MANIFEST_NAME} cannot be read: {error}.") from None
-    if any(Path(name).name != name for name in manifest.segments):
-        raise StoreCorruptError(f"{backup / MANIFEST_NAME} names files outside of the backup.")
-    return manifest
+
+@contextmanager
+def _files(path: Path) -> Iterator[Any]:
+    """The environment of a store of any format that is known, to be read."""
+    with lmdb_errors(f"the store in {path}"):
+        environment = open_files(path, map_bytes=limits.STORE_MAP_BYTES_DEFAULT, sync=True, read_only=True)
+        try:
+            read_format(environment, path)
+            yield environment
+        finally:
+            environment.close()
 
 
 def _read_queue(store: LmdbStore, record: QueueRecord, contents: Contents) -> None:
@@ -231,86 +246,17 @@ def _read_log(store: LmdbStore, contents: Contents) -> None:
         raise StoreCorruptError(f"{store.path}: its log lacks commit {after + 1}; it should reach to {last}.")
 
 
-@contextmanager
-def _new_directory(path: Path) -> Iterator[Path]:
-    """A directory that gets the name `path` when all that belongs into it is there and durable; its owner's only."""
-    if path.exists() and (not path.is_dir() or any(path.iterdir())):
-        raise StoreError(f"There is something at {path} already: name a directory that is new or empty.")
-    partial = path.with_name(path.name + _PARTIAL)
-    others_may = os.umask(0o077)
-    try:
-        make_directory(partial.parent)
-        shutil.rmtree(partial, ignore_errors=True)
-        partial.mkdir()
-        yield partial
-        sync_directory(partial)
-        partial.rename(path)
-        sync_directory(path.parent)
-    except OSError as error:
-        raise StoreError(f"{path} cannot be written: {error.strerror or error}.") from error
-    finally:
-        os.umask(others_may)
-        shutil.rmtree(partial, ignore_errors=True)
-
-
 def _copy_segments(ledger: Path, to: Path, through: int) -> dict[str, str]:
     """Those that tell of commits up to `through`: a restored store numbers its next commits from there on."""
     names = sorted(span.file_name for span in spans(ledger) if span.last <= through)
     if not names:
         return {}
     to.mkdir()
-    digests = {name: _copy(ledger / name, to / name) for name in names}
+    digests = {name: copy_file(ledger / name, to / name) for name in names}
     sync_directory(to)
     return digests
-
-
-def _copy(source: Path, to: Path, expected: str = "") -> str:
-    """Copy a file durably; returns its digest."""
-    digest = hashlib.sha256()
-    try:
-        with source.open("rb") as reading, to.open("xb") as writing:
-            while data := reading.read(_READ_BYTES):
-                digest.update(data)
-                writing.write(data)
-            writing.flush()
-            os.fsync(writing.fileno())
-    except FileNotFoundError as error:
-        raise StoreCorruptError(f"{error.filename} is missing.") from None
-    if expected:
-        _compare(source, digest.hexdigest(), expected)
-    return digest.hexdigest()
-
-
-def _digest(path: Path) -> str:
-    try:
-        with path.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
-    except FileNotFoundError:
-        raise StoreCorruptError(f"{path} is missing.") from None
-    except OSError as error:
-        raise StoreError(f"{path} cannot be read: {error.strerror}.") from error
-
-
-def _compare(path: Path, found: str, expected: str) -> None:
-    if found != expected:
-        raise StoreCorruptError(f"{path} is not what was written: use another backup.")
 
 
 def _only_data(directory: Path) -> None:
     """Without the table of readers that LMDB made when it was opened: nobody else uses what is there."""
     (directory / LOCK_TABLE_NAME).unlink(missing_ok=True)
-
-
-def _write(path: Path, content: bytes) -> None:
-    with path.open("xb") as file:
-        file.write(content + b"\n")
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

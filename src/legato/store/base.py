@@ -33,6 +33,7 @@ __all__ = [
 ]
 
 FORMAT_VERSION = 3
+"""The format that this version writes. Another one needs a step in `format_steps`."""
 
 FORGOTTEN_FOR_EACH = 4
 """Ids beyond the window that go for each new one: one is enough while the window keeps its size; when it has become

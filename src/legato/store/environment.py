@@ -11,15 +11,24 @@ from typing import Any
 import lmdb
 import msgspec
 
-from legato import limits
+from legato import __version__, limits
 from legato.core.records import Meta
 from legato.errors import StoreCorruptError, StoreError, StoreFormatError, StoreFullError
 from legato.store import values
 from legato.store.base import FORMAT_VERSION
 from legato.store.directories import make_directory, sync_directory
+from legato.store.format_steps import STEPS
 
 FORMAT_KEY = b"format"
 STATE_KEY = b"state"
+WRITTEN_BY_KEY = b"written by"
+"""The version of Legato that made the store, or that migrated it to its format; absent from stores of early versions."""
+
+KEPT_NAME = "before-format-{}"
+"""The directory, in a store's, of its copy from before it was migrated to a format."""
+
+DATABASES_MAX = 64
+"""More than the databases of any format."""
 
 READERS_MAX = 512
 """Processes and threads that may read at the same time."""
@@ -84,33 +93,13 @@ def open_environment(path: Path, *, map_bytes: int, sync: bool, read_only: bool)
     """Open the store's files in the directory `path`; create them unless `read_only`.
 
     Raises:
-        StoreFormatError: a version of Legato wrote it that we do not know.
+        StoreFormatError: it has another format; `former` of the error says whether `migration` can help.
         StoreCorruptError: it is not a store, or damaged.
         StoreError: it cannot be opened; the message says why.
     """
     with lmdb_errors(f"the store in {path}"):
-        if not read_only:
-            make_directory(path)
-            if not (path / DATA_NAME).exists() or not (path / DATA_NAME).stat().st_size:
-                _see_room_for_a_new_store(path)
-            _allocate_lock_table(path)
-        elif not (path / DATA_NAME).exists():
-            raise StoreError(f"there is no store in {path}")
-        environment = lmdb.open(
-            str(path),
-            map_size=map_bytes,
-            max_dbs=len(Databases.__struct_fields__),
-            max_readers=READERS_MAX,
-            sync=sync,
-            metasync=sync,
-            mode=0o600,
-            readonly=read_only,
-            readahead=False,
-            create=not read_only,
-        )
+        environment = open_files(path, map_bytes=map_bytes, sync=sync, read_only=read_only)
         try:
-            environment.reader_check()
-            _refuse_truncated(environment, path)
             databases = _open_databases(environment, path, read_only)
             if sync and not read_only:
                 # LMDB sees to what is in the file, not to its name; whoever made it may have died before this.
@@ -120,6 +109,41 @@ def open_environment(path: Path, *, map_bytes: int, sync: bool, read_only: bool)
         except BaseException:
             environment.close()
             raise
+
+
+def open_files(path: Path, *, map_bytes: int, sync: bool, read_only: bool) -> Any:
+    """Open the LMDB environment in the directory `path`, whatever is in it; create it unless `read_only`.
+
+    Raises:
+        lmdb.Error, OSError: it cannot be opened; the caller has `lmdb_errors`.
+        StoreError: there is none, or it was cut off.
+    """
+    if not read_only:
+        make_directory(path)
+        if not (path / DATA_NAME).exists() or not (path / DATA_NAME).stat().st_size:
+            _see_room_for_a_new_store(path)
+        _allocate_lock_table(path)
+    elif not (path / DATA_NAME).exists():
+        raise StoreError(f"there is no store in {path}")
+    environment = lmdb.open(
+        str(path),
+        map_size=map_bytes,
+        max_dbs=DATABASES_MAX,
+        max_readers=READERS_MAX,
+        sync=sync,
+        metasync=sync,
+        mode=0o600,
+        readonly=read_only,
+        readahead=False,
+        create=not read_only,
+    )
+    try:
+        environment.reader_check()
+        _refuse_truncated(environment, path)
+        return environment
+    except BaseException:
+        environment.close()
+        raise
 
 
 def _allocate_lock_table(path: Path) -> None:
@@ -178,26 +202,67 @@ def _refuse_truncated(environment: Any, path: Path) -> None:
         raise StoreCorruptError(f"the store in {path} was cut off: {actual} bytes of at least {expected}")
 
 
+def read_format(environment: Any, path: Path) -> int:
+    """The format of the store that is open, which is the present one or one that can be migrated.
+
+    Raises:
+        StoreFormatError: it is neither.
+        StoreCorruptError: it is no store.
+    """
+    try:
+        meta = environment.open_db(b"meta", create=False)
+        with environment.begin() as txn:
+            written, author = txn.get(FORMAT_KEY, db=meta), txn.get(WRITTEN_BY_KEY, db=meta)
+    except (lmdb.NotFoundError, lmdb.IncompatibleError):
+        written = author = None
+    if written is None:
+        raise StoreCorruptError(f"the database in {path} is not a store of Legato's")
+    version = int(written) if written.isdigit() else 0
+    if version == FORMAT_VERSION or version in STEPS:
+        return version
+    oldest = min(STEPS, default=FORMAT_VERSION)
+    says = f"the store in {path} has format {written.decode(errors='replace')}"
+    knows = f"this version of Legato ({__version__}) knows formats {oldest} to {FORMAT_VERSION}"
+    if version > FORMAT_VERSION:
+        writer = f"Legato {author.decode(errors='replace')}" if author else "a newer version of Legato"
+        raise StoreFormatError(
+            f"{says}, written by {writer}; {knows}: serve it with {writer} or a newer one. To go back to a former "
+            f"version, restore a backup that was taken before the store was migrated, such as a directory "
+            f"{KEPT_NAME.format(version)} in it (legato store restore)"
+        )
+    raise StoreFormatError(f"{says}, {knows}: use the version that wrote it")
+
+
 def _open_databases(environment: Any, path: Path, read_only: bool) -> Databases:
     with environment.begin() as txn:
         empty = txn.stat()["entries"] == 0
     if empty and not read_only:
         _create(environment)
+    version = read_format(environment, path)
+    if version != FORMAT_VERSION:
+        raise _former(path, version, f"has format {version}, which is migrated to format {FORMAT_VERSION}")
     try:
-        meta = environment.open_db(b"meta", create=False)
-        with environment.begin() as txn:
-            version = txn.get(FORMAT_KEY, db=meta)
-    except (lmdb.NotFoundError, lmdb.IncompatibleError):
-        version = None
-    if version is None:
-        raise StoreCorruptError(f"the database in {path} is not a store of Legato's")
-    if version != str(FORMAT_VERSION).encode():
-        raise StoreFormatError(
-            f"the store in {path} has format {version.decode(errors='replace')}, this version of Legato reads "
-            f"format {FORMAT_VERSION}: use the version that wrote it"
-        )
-    names = Databases.__struct_fields__
-    return Databases(*[environment.open_db(name.encode(), create=False) for name in names])
+        return _open_all(environment)
+    except lmdb.NotFoundError:
+        # The first versions of this format had fewer databases, and do not mind more.
+        if read_only:
+            raise _former(path, version, f"is of an early version of format {version}, and is completed") from None
+    with environment.begin(write=True) as txn:
+        for name in Databases.__struct_fields__:
+            environment.open_db(name.encode(), txn=txn)
+    return _open_all(environment)
+
+
+def _open_all(environment: Any) -> Databases:
+    return Databases(*[environment.open_db(name.encode(), create=False) for name in Databases.__struct_fields__])
+
+
+def _former(path: Path, version: int, what: str) -> StoreFormatError:
+    return StoreFormatError(
+        f"the store in {path} {what} when a broker begins to serve from it (legato serve); before that it can be "
+        "backed up, restored and verified (legato store)",
+        former=version,
+    )
 
 
 def _create(environment: Any) -> None:
@@ -210,6 +275,7 @@ def _create(environment: Any) -> None:
         meta = environment.open_db(b"meta", txn=txn)
         txn.put(STATE_KEY, values.encode(Meta()), db=meta)
         txn.put(FORMAT_KEY, str(FORMAT_VERSION).encode(), db=meta)
+        txn.put(WRITTEN_BY_KEY, __version__.encode(), db=meta)
 
 
 @contextmanager

@@ -10,7 +10,7 @@ import os
 import threading
 from collections.abc import Callable, Iterator, Sequence, Set
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -20,7 +20,7 @@ import msgspec
 from legato import limits
 from legato.core.facts import AnyFact, EpochBegan, Kind, LogRecord, encode_record
 from legato.core.records import ExpiryPlace, KeptId, Run, TakenMessage
-from legato.errors import FencedError, StoreCorruptError, StoreFullError
+from legato.errors import FencedError, StoreCorruptError, StoreFormatError, StoreFullError
 from legato.store import values
 from legato.store.apply import apply_changes, forget_outcomes
 from legato.store.apply_queues import remove_deleted
@@ -52,6 +52,7 @@ from legato.store.keys import (
     read_position,
 )
 from legato.store.larges import has_larges, remove_loose
+from legato.store.migration import migrate
 from legato.store.preallocation import Preallocation
 from legato.store.readers import holding_readings
 from legato.store.reassigned import read_taken
@@ -79,9 +80,11 @@ class LmdbStore:
         sync: wait for the disk in every commit. False survives a killed process but not a power cut.
         read_only: for other processes than the broker, who look on; every change raises `StoreError`.
         log_facts: False keeps no log, so that nothing can be proved: exists to measure what the log costs.
+        migrates: whether a store of a former format is brought to the present one (`migration`), which takes as long
+            as a copy of it; never if `read_only`.
 
     Raises:
-        StoreFormatError: another version of Legato wrote it.
+        StoreFormatError: it has another format.
         StoreCorruptError: it is not a store, or damaged.
     """
 
@@ -93,11 +96,19 @@ class LmdbStore:
         sync: bool = True,
         read_only: bool = False,
         log_facts: bool = True,
+        migrates: bool = True,
     ) -> None:
         self.path = Path(path)
         self._log_facts = log_facts
         self._map_bytes = map_bytes
-        self._env, self._databases = open_environment(self.path, map_bytes=map_bytes, sync=sync, read_only=read_only)
+        opening = partial(open_environment, self.path, map_bytes=map_bytes, sync=sync, read_only=read_only)
+        try:
+            self._env, self._databases = opening()
+        except StoreFormatError as error:
+            if read_only or not migrates or not error.former:
+                raise
+            migrate(self.path, map_bytes=map_bytes)
+            self._env, self._databases = opening()
         self._room = Preallocation(self.path / DATA_NAME, map_bytes)
         self._reserve = Reserve(self.path / DATA_NAME)
         self._epoch: int | None = None

@@ -1,0 +1,148 @@
+"""Files of a backup: the manifest, directories that get their name when they are complete, copies with digests."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import msgspec
+
+from legato.errors import StoreCorruptError, StoreError
+from legato.store.directories import make_directory, sync_directory
+
+MANIFEST_NAME = "backup.json"
+LEDGER_NAME = "ledger"
+USERS_NAME = "users"
+"""Without it a restored broker would let in whoever is on its machine."""
+_PARTIAL = ".partial"
+_READ_BYTES = 1 << 20
+
+
+class Manifest(msgspec.Struct):
+    """What a backup is of."""
+
+    format: int
+    epoch: int
+    log_position: int
+    """Of the last commit in it."""
+    taken_us: int
+    """When it was begun, microseconds since 1970."""
+    data_bytes: int
+    data_sha256: str
+    segments: dict[str, str] = {}
+    """Ledger segments that belong to it, by name, each with its SHA-256."""
+    users_sha256: str = ""
+    """Of the users file, if there is one in the store's directory."""
+
+
+def read_manifest(backup: Path) -> Manifest:
+    """The manifest of a backup.
+
+    Raises:
+        StoreError: there is none, or it is of another version.
+    """
+    try:
+        manifest = msgspec.json.decode((backup / MANIFEST_NAME).read_bytes(), type=Manifest)
+    except FileNotFoundError:
+        raise StoreError(f"{backup} is no backup: it has no {MANIFEST_NAME}.") from None
+    except (OSError, msgspec.DecodeError) as error:
+        raise StoreCorruptError(f"{backup / MANIFEST_NAME} cannot be read: {error}.") from None
+    if any(Path(name).name != name for name in manifest.segments):
+        raise StoreCorruptError(f"{backup / MANIFEST_NAME} names files outside of the backup.")
+    return manifest
+
+
+def write_manifest(backup: Path, manifest: Manifest) -> None:
+    """Write the manifest of a new backup, durably."""
+    with (backup / MANIFEST_NAME).open("xb") as file:
+        file.write(msgspec.json.format(msgspec.json.encode(manifest)) + b"\n")
+        file.flush()
+        os.fsync(file.fileno())
+
+
+@contextmanager
+def new_directory(path: Path) -> Iterator[Path]:
+    """A directory that gets the name `path` when all that belongs into it is there and durable; its owner's only.
+
+    Raises:
+        StoreError: there is something at `path` already, or it cannot be written.
+    """
+    if path.exists() and (not path.is_dir() or any(path.iterdir())):
+        raise StoreError(f"There is something at {path} already: name a directory that is new or empty.")
+    partial = path.with_name(path.name + _PARTIAL)
+    others_may = os.umask(0o077)
+    try:
+        make_directory(partial.parent)
+        shutil.rmtree(partial, ignore_errors=True)
+        partial.mkdir()
+        yield partial
+        sync_directory(partial)
+        partial.rename(path)
+        sync_directory(path.parent)
+    except OSError as error:
+        raise StoreError(f"{path} cannot be written: {error.strerror or error}.") from error
+    finally:
+        os.umask(others_may)
+        shutil.rmtree(partial, ignore_errors=True)
+
+
+def copy_file(source: Path, to: Path, expected: str = "") -> str:
+    """Copy a file durably; returns its digest.
+
+    Raises:
+        StoreCorruptError: there is none, or its digest is not the one `expected`.
+    """
+    digest = hashlib.sha256()
+    try:
+        with source.open("rb") as reading, to.open("xb") as writing:
+            while data := reading.read(_READ_BYTES):
+                digest.update(data)
+                writing.write(data)
+            writing.flush()
+            os.fsync(writing.fileno())
+    except FileNotFoundError as error:
+        raise StoreCorruptError(f"{error.filename} is missing.") from None
+    if expected:
+        compare_digests(source, digest.hexdigest(), expected)
+    return digest.hexdigest()
+
+
+def copy_users(store: Path, backup: Path) -> str:
+    """Copy the users file in a store's directory, if there is one; returns its digest, or an empty text."""
+    users = store / USERS_NAME
+    return copy_file(users, backup / USERS_NAME) if users.is_file() else ""
+
+
+def file_digest(path: Path) -> str:
+    """SHA-256 of a file.
+
+    Raises:
+        StoreCorruptError: it is missing.
+        StoreError: it cannot be read.
+    """
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except FileNotFoundError:
+        raise StoreCorruptError(f"{path} is missing.") from None
+    except OSError as error:
+        raise StoreError(f"{path} cannot be read: {error.strerror}.") from error
+
+
+def compare_digests(path: Path, found: str, expected: str) -> None:
+    """Raises `StoreCorruptError` if a file is not what was written."""
+    if found != expected:
+        raise StoreCorruptError(f"{path} is not what was written: use another backup.")
+
+
+def sync_file(path: Path) -> None:
+    """Have the content of a file on the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
