@@ -22,7 +22,7 @@ from legato.store.format_steps import STEPS
 FORMAT_KEY = b"format"
 STATE_KEY = b"state"
 WRITTEN_BY_KEY = b"written by"
-"""The version of Legato that made the store, or that migrated it to its format; absent from stores of early versions."""
+"""The version of Legato that made the store, or migrated it to its format; stores of early versions do not have it."""
 
 KEPT_NAME = "before-format-{}"
 """The directory, in a store's, of its copy from before it was migrated to a format."""

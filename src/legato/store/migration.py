@@ -1,7 +1,7 @@
 """Migration of a store to the present format, before a broker serves from it: a kept copy, then the steps.
 
 1. A copy of the former store is kept in the store's directory. It is a backup as `legato store backup` makes it.
-2. Each step is one transaction, the new format in it: a process that is killed leaves the former format or the next one.
+2. Each step is one transaction, with the new format in it: a process that is killed leaves the former or the next one.
 3. While the copy is made and the step is written nobody else can commit: LMDB's lock of writers is held throughout.
 """
 
@@ -114,7 +114,7 @@ def migrate(
             log.info("= the store in %s has format %s now, after %.1f s", path, FORMAT_VERSION, took_s)
             if kept is not None:
                 log.info(
-                    "= the store as it was in format %s is kept in %s: delete it when you will not go back. To go back, "
+                    "= the store as it was in format %s is kept in %s; delete it when all is well. To go back: "
                     "stop all brokers, 'legato store restore %s NEW', and start the former version on the store NEW",
                     read_manifest(kept).format,
                     kept,
@@ -197,9 +197,7 @@ def _keep(environment: Any, path: Path, version: int, state: State, reached: Cal
         data = partial / DATA_NAME
         sync_file(data)
         size, digest, users = data.stat().st_size, file_digest(data), copy_users(path, partial)
-        manifest = Manifest(
-            version, state.epoch, state.log_position, taken_us, size, digest, users_sha256=users
-        )
+        manifest = Manifest(version, state.epoch, state.log_position, taken_us, size, digest, users_sha256=users)
         write_manifest(partial, manifest)
         reached(Stage.COPIED)
     return kept

@@ -1,10 +1,11 @@
 """Filler of a store with some of everything, and recorder of what is in it: run by former versions of Legato.
 
-    PYTHONPATH=<sources of a former version> python fill.py STORE RECORD
+    PYTHONPATH=<sources of a former version> python fill.py DIRECTORY
 
-It fills the new store STORE through a broker of that version and then through the store itself, and writes what that
-version reads from it to the file RECORD, as JSON. What a version does not know is left out. `tools/write_stores.py`
-runs it; the tests import `record`, which reads a store with the present version.
+It fills the new store `store` in a directory through a broker of that version, which it kills; writes the ledger of
+that broker to `ledger`; fills the store further by itself; and writes what that version reads from it to `record.json`.
+What a version does not know is left out. `tools/write_stores.py` runs it; the tests import `record`, which then reads a
+store with the present version.
 """
 
 from __future__ import annotations
@@ -187,7 +188,11 @@ def _fill_topics(store: Any, facts: Any, epoch: int, topic: int) -> None:
             facts.MessagePublished(topic, 5, SIZE, "ID:t5", [first], expires_us=1 << 60),
         ],
     )
-    _commit(store, epoch, [facts.MessageConsumed(first, 2, 7, 1_500_000, 1), facts.QueueDeleted(deleted, "deleted by hand", 8)])
+    _commit(
+        store,
+        epoch,
+        [facts.MessageConsumed(first, 2, 7, 1_500_000, 1), facts.QueueDeleted(deleted, "deleted by hand", 8)],
+    )
     if hasattr(facts, "DuplicateIdKept"):
         kept = [facts.DuplicateIdKept(paused, b"id %d" % seq, 3, f"ID:n{seq}") for seq in range(2, 7)]
         stored = [facts.MessageStored(paused, seq, SIZE, f"ID:n{seq}") for seq in range(2, 7)]
@@ -197,7 +202,10 @@ def _fill_topics(store: Any, facts: Any, epoch: int, topic: int) -> None:
 def _commit(store: Any, epoch: int, facts: list[Any]) -> None:
     batch = importlib.import_module("legato.core.records").Batch
     names = [type(fact).__name__ for fact in facts]
-    bodies = [AMQP_VALUE + b"body%02d" % (at % 100) for at in range(names.count("MessageStored") + names.count("MessagePublished"))]
+    bodies = [
+        AMQP_VALUE + b"body%02d" % (at % 100)
+        for at in range(names.count("MessageStored") + names.count("MessagePublished"))
+    ]
     store.commit(batch(epoch, 2_000_000, facts, bodies))
 
 
@@ -218,7 +226,9 @@ def record(directory: Path) -> dict[str, Any]:
             **{name: _raw(store, name) for name in ("subscriptions", "temporaries", "deleted", "copies", "expiries")},
             **{name: _raw(store, name) for name in ("deliveries", "larges", "loose")},
             **{name: _raw(store, name) for name in ("duplicates", "duplicate_places", "taken")},
-            "chunks": {key: hashlib.sha256(bytes.fromhex(value)).hexdigest() for key, value in _raw(store, "chunks").items()},
+            "chunks": {
+                key: hashlib.sha256(bytes.fromhex(value)).hexdigest() for key, value in _raw(store, "chunks").items()
+            },
             "log": [
                 [position, entry.epoch, entry.time_us, [msgspec.to_builtins(fact) for fact in entry.facts]]
                 for position, entry in store.log(0, ALL)
@@ -258,12 +268,14 @@ def _knows(module: str, name: str) -> bool:
         return False
 
 
-def main(store: Path, file: Path) -> None:
+def main(directory: Path) -> None:
     """Fill the store and record what is in it."""
+    store = directory / "store"
     fill_by_broker(store)
+    importlib.import_module("legato.spark.exporter").export_all(store, directory / "ledger")
     fill_by_store(store)
-    file.write_bytes(msgspec.json.encode(record(store)))
+    (directory / "record.json").write_bytes(msgspec.json.encode(record(store)))
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), Path(sys.argv[2]))
+    main(Path(sys.argv[1]))

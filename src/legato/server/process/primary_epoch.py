@@ -12,7 +12,7 @@ from functools import partial
 from typing import TypeVar
 
 from legato.clock import Clock
-from legato.errors import FencedError, ListenError, StoreError, StoreFullError
+from legato.errors import FencedError, ListenError, StoreError, StoreFormatError, StoreFullError
 from legato.ha.lease import Lease, Standing
 from legato.ha.lock import StoreLock
 from legato.ha.members import list_members
@@ -28,6 +28,7 @@ from legato.server.process.watchdog import Watchdog
 from legato.server.storage.fault_injection import open_store
 from legato.server.storage.ledger_process import LedgerProcess
 from legato.store.lmdb import LmdbStore
+from legato.store.migration import migrate
 from legato.store.segment_names import exported_through
 
 T = TypeVar("T")
@@ -99,7 +100,7 @@ class PrimaryEpoch:
         """
         won = time.monotonic()
         config = self._config
-        store = await self._when_there_is_room(lambda: open_store(config.store_directory, config.store))
+        store = await self._open_store()
         if store is None:
             return self._leave_early()
         try:
@@ -135,14 +136,32 @@ class PrimaryEpoch:
             store.close()
         return ending
 
-    async def _when_there_is_room(self, begin: Callable[[], T]) -> T | None:
+    async def _open_store(self) -> LmdbStore | None:
+        """The store, migrated if it has a former format; None if we were told to stop before there was room for it."""
+        section, directory = self._config.store, self._config.store_directory
+        try:
+            return await self._when_there_is_room(lambda: open_store(directory, section))
+        except StoreFormatError as error:
+            if not error.former:
+                raise
+
+        def migrate_store() -> bool:
+            migrate(directory, map_bytes=section.map_bytes)
+            return True
+
+        # Beside the loop, which is to answer those who ask for our health.
+        if not await self._when_there_is_room(migrate_store, in_thread=True):
+            return None
+        return await self._when_there_is_room(lambda: open_store(directory, section))
+
+    async def _when_there_is_room(self, begin: Callable[[], T], *, in_thread: bool = False) -> T | None:
         """Result of `begin`, as soon as the disk has room; None if we were told to stop before."""
         told = False
         while True:
             if not self._lock.still_mine():
                 raise FencedError("The lock of the store is no longer ours: its file was replaced.")
             try:
-                return begin()
+                return await asyncio.to_thread(begin) if in_thread else begin()
             except StoreFullError as error:
                 if not told:
                     log.error("! nobody is served until there is room: %s", error)

@@ -36,11 +36,15 @@ ASKED_FOR = (
 
 
 def open_store(directory: Path, section: StoreSection) -> LmdbStore:
-    """The store of a broker that begins to serve."""
+    """The store of a broker that begins to serve.
+
+    Raises:
+        StoreFormatError: it has another format; it is not migrated here, which would hold up the loop.
+    """
     drill_orders = DrillOrders.of_environment()
     if drill_orders is not None:
         return FaultyStore(drill_orders, directory, section)
-    return LmdbStore(directory, map_bytes=section.map_bytes, log_facts=section.log_facts)
+    return LmdbStore(directory, map_bytes=section.map_bytes, log_facts=section.log_facts, migrates=False)
 
 
 def make_clock() -> Clock:
@@ -53,7 +57,7 @@ class FaultyStore(LmdbStore):
     """A store that can be slow, and that has the failpoints of commits."""
 
     def __init__(self, drill_orders: DrillOrders, directory: Path, section: StoreSection) -> None:
-        super().__init__(directory, map_bytes=section.map_bytes, log_facts=section.log_facts)
+        super().__init__(directory, map_bytes=section.map_bytes, log_facts=section.log_facts, migrates=False)
         self._drill_orders = drill_orders
 
     def begin_epoch(self, broker: str, now_us: int) -> Meta:
