@@ -15,6 +15,8 @@ from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
+from legato.errors import StoreCorruptError
+
 
 class Before(Protocol):
     """The store as it was, in its former format; what a step writes is not seen here."""
@@ -55,13 +57,28 @@ def _to_2(before: Before, after: After, now_us: int) -> None:
     after.create("subscriptions", "temporaries", "deleted", "copies", "expiries")
     sizes: Counter[bytes] = Counter()
     for place, block in before.items("messages"):
-        _, count = _BLOCK_1.unpack_from(block)
-        sizes[bytes(place[: _NUMBER.size])] += len(block) - _BLOCK_1.size - 2 * _NUMBER.size * count
+        sizes[bytes(place[: _NUMBER.size])] += _size_1(place, block)
         after.put("messages", place, b"".join((block[: _BLOCK_1.size], _TIME.pack(now_us), block[_BLOCK_1.size :])))
     for number, value in before.items("queues"):
-        record: dict[str, Any] = msgspec.msgpack.decode(value)
+        try:
+            record: dict[str, Any] = msgspec.msgpack.decode(value, type=dict[str, Any])
+        except msgspec.DecodeError as error:
+            raise StoreCorruptError(f"the record of queue {bytes(number).hex()} cannot be read: {error}") from error
         record["bytes"] = sizes[bytes(number)]
         after.put("queues", number, msgspec.msgpack.encode(record))
+
+
+def _size_1(place: memoryview, block: memoryview) -> int:
+    """The size of the messages in a block of format 1."""
+    try:
+        tag, count = _BLOCK_1.unpack_from(block)
+        begin = _BLOCK_1.size + 2 * _NUMBER.size * count
+        (size,) = _NUMBER.unpack_from(block, begin - _NUMBER.size)
+    except struct.error:
+        tag, begin, size = 1, 0, 0
+    if tag or begin + size != len(block):
+        raise StoreCorruptError(f"the block under {bytes(place).hex()} is not what was written")
+    return int(size)
 
 
 # -- 2 to 3: duplicate ids

@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 
 from legato import __version__, limits
-from legato.errors import StoreError, StoreFullError
+from legato.errors import StoreCorruptError, StoreError, StoreFullError
 from legato.store.backup_files import (
     MANIFEST_NAME,
     Manifest,
@@ -214,7 +214,10 @@ def _live_bytes(txn: Any, handles: dict[str, Any]) -> int:
 
 
 def _decode_state(value: bytes | memoryview) -> State:
-    return msgspec.msgpack.decode(value, type=State)
+    try:
+        return msgspec.msgpack.decode(value, type=State)
+    except msgspec.DecodeError as error:
+        raise StoreCorruptError(f"the state of the store cannot be read: {error}") from error
 
 
 class _Before:
