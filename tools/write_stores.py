@@ -30,7 +30,7 @@ COMMITS = {
     "3": "a06bcab5",
 }
 """What wrote each store. 1: queues only, the last one with that format. 2-first: the first one whose broker ran with
-format 2, which had no large messages. 2: the last one. 3-first: the first one with format 3, which lacked a database."""
+format 2, without large messages. 2: the last one. 3-first: the first one with format 3, whose stores lack a database."""
 
 
 def write(name: str, commit: str) -> None:

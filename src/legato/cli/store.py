@@ -47,8 +47,9 @@ def backup(
     import msgspec
 
     from legato.store import backup as backups
+    from legato.store.backup_files import LEDGER_NAME
 
-    segments = (ledger_directory or store / backups.LEDGER_NAME) if ledger else None
+    segments = (ledger_directory or store / LEDGER_NAME) if ledger else None
     manifest = backups.take(store, to, ledger=segments)
     contents = backups.verify(to) if verify else None
     if as_json:
@@ -72,9 +73,12 @@ def restore(
     Example: legato store restore /backup/legato-1 /var/lib/legato/store
     """
     from legato.store import backup as backups
+    from legato.store.base import FORMAT_VERSION
 
     manifest = backups.restore(backup, store)
     say(f"restored {store} as of commit {manifest.log_position} of epoch {manifest.epoch}")
+    if manifest.format != FORMAT_VERSION:
+        say(f"it has format {manifest.format}: the first broker that serves from it brings it to {FORMAT_VERSION}")
 
 
 @app.command("verify")
@@ -84,17 +88,23 @@ def verify(
 ) -> None:
     """Read all of a store or backup as of one commit: files against their digests, messages, counters, the log.
 
+    A store that an older version of Legato wrote is migrated in a temporary copy (in TMPDIR) and read there: so you
+    know that the upgrade will succeed before you do it.
+
     The exit code is 1 if something is not as it was written. Example: legato store verify /backup/legato-1
     """
     import msgspec
 
     from legato.store import backup as backups
+    from legato.store.base import FORMAT_VERSION
 
     contents = backups.verify(path)
     if as_json:
         say_json(msgspec.to_builtins(contents))
-    else:
-        say(f"{path}: {_sentence(contents)}")
+        return
+    say(f"{path}: {_sentence(contents)}")
+    if contents.format != FORMAT_VERSION:
+        say(f"it has format {contents.format}: a copy of it was migrated to format {FORMAT_VERSION} and read")
 
 
 def _sentence(contents: Contents) -> str:

@@ -20,7 +20,6 @@ import msgspec
 from legato import __version__, limits
 from legato.errors import StoreCorruptError, StoreError, StoreFullError
 from legato.store.backup_files import (
-    MANIFEST_NAME,
     Manifest,
     copy_users,
     file_digest,
@@ -47,7 +46,9 @@ from legato.store.format_steps import STEPS
 log = logging.getLogger("legato.migration")
 
 SPARE_BYTES = 16 << 20
-"""Room that must be left when all is written."""
+"""Room that must be left on the disk when all is written."""
+SPARE_MAP_BYTES = 1 << 20
+"""Room that must be left in the map."""
 META = "meta"
 
 
@@ -141,7 +142,7 @@ def _take_step(
         there = _kept_copy(path, state) if keep else None
         grows_bytes = live_bytes if step.rewrites else 0
         _see_room(path, version, grows_bytes + (live_bytes if keep and there is None else 0))
-        if used_bytes(environment) + grows_bytes + SPARE_BYTES > map_bytes:
+        if used_bytes(environment) + grows_bytes + SPARE_MAP_BYTES > map_bytes:
             raise StoreError(
                 f"the store in {path} has format {version} and cannot be migrated: the map is too small; enlarge "
                 f"store.map_bytes to {used_bytes(environment) + grows_bytes + 2 * SPARE_BYTES} or more"
@@ -177,10 +178,13 @@ def _mib(size: int) -> str:
 def _kept_copy(path: Path, state: State) -> Path | None:
     """The copy of the same store that an earlier try has kept. Each broker begins an epoch, so the epoch tells."""
     for directory in sorted(path.glob(KEPT_NAME.format(FORMAT_VERSION) + "*")):
-        if (directory / MANIFEST_NAME).exists() and not directory.name.endswith(".partial"):
+        try:
             manifest = read_manifest(directory)
-            if (manifest.epoch, manifest.log_position) == (state.epoch, state.log_position):
-                return directory
+            size = (directory / DATA_NAME).stat().st_size
+        except (StoreError, OSError):
+            continue  # A directory that is not complete, or of which somebody has removed a part.
+        if (manifest.epoch, manifest.log_position, manifest.data_bytes) == (state.epoch, state.log_position, size):
+            return directory
     return None
 
 
@@ -192,6 +196,7 @@ def _keep(environment: Any, path: Path, version: int, state: State, reached: Cal
         number += 1
         kept = path / f"{KEPT_NAME.format(FORMAT_VERSION)}-{number}"
     taken_us = time.time_ns() // 1000
+    log.info("= the store in %s is copied to %s, which can take as long as a few copies of its file", path, kept)
     with new_directory(kept) as partial:
         environment.copy(str(partial), compact=True)
         data = partial / DATA_NAME

@@ -21,6 +21,7 @@ from legato.core.facts import MessageConsumed, MessageStored
 from legato.core.records import Batch
 from legato.errors import StoreCorruptError, StoreError, StoreFormatError, StoreFullError
 from legato.store import backup, migration
+from legato.store.backup_files import file_digest, read_manifest, write_manifest
 from legato.store.base import FORMAT_VERSION
 from legato.store.format_steps import STEPS
 from legato.store.lmdb import LmdbStore
@@ -149,8 +150,8 @@ def test_a_store_that_went_back_and_is_migrated_again_keeps_both_copies(tmp_path
     put_state(store, epoch=99)
     open_and_close(store)
     assert sorted(path.name for path in store.glob("before*")) == [KEPT, f"{KEPT}-2"]
-    assert backup.read_manifest(store / KEPT).epoch == 2
-    assert backup.read_manifest(store / f"{KEPT}-2").epoch == 99
+    assert read_manifest(store / KEPT).epoch == 2
+    assert read_manifest(store / f"{KEPT}-2").epoch == 99
 
 
 def put_state(store: Path, **fields: int) -> None:
@@ -214,7 +215,7 @@ def test_without_room_on_the_disk_nothing_is_changed_and_the_error_says_how_much
     former = raw(store)
     wanted = migration.SPARE_BYTES
     free = SimpleNamespace(f_bavail=wanted, f_frsize=1)
-    monkeypatch.setattr(migration.os, "statvfs", lambda path: free)
+    monkeypatch.setattr(os, "statvfs", lambda path: free)
     with pytest.raises(StoreFullError, match=rf"\d+ MiB must be free .* {wanted >> 20} MiB are: make room"):
         LmdbStore(store)
     assert raw(store) == former
@@ -239,7 +240,7 @@ def test_a_store_of_a_former_format_that_is_damaged_is_said_to_be_corrupt_and_le
         with environment.begin(write=True) as txn:
             txn.put(bytes(12), b"?", db=messages)
     former = raw(store)
-    with pytest.raises(StoreCorruptError, match="the block under 0{24} is not what was written"):
+    with pytest.raises(StoreCorruptError, match=r"the block under 0{24} is not what was written"):
         LmdbStore(store)
     assert raw(store) == former
 
@@ -299,12 +300,12 @@ def test_a_newer_store_is_refused_by_all_and_the_error_names_who_wrote_it(tmp_pa
     newer = rf"format {FORMAT_VERSION + 1}, written by Legato 7\.5\.0; .*: serve it with Legato 7\.5\.0 or a newer one"
     for use in (LmdbStore, migrate, backup.verify, lambda path: backup.take(path, tmp_path / "new")):
         with pytest.raises(StoreFormatError, match=newer) as caught:
-            use(store)  # type: ignore[operator]
+            use(store)
         assert caught.value.former == 0
-    manifest = backup.read_manifest(tmp_path / "copy")
-    manifest.data_sha256 = backup.file_digest(tmp_path / "copy" / "data.mdb")
+    manifest = read_manifest(tmp_path / "copy")
+    manifest.data_sha256 = file_digest(tmp_path / "copy" / "data.mdb")
     (tmp_path / "copy" / "backup.json").unlink()
-    backup.write_manifest(tmp_path / "copy", manifest)
+    write_manifest(tmp_path / "copy", manifest)
     with pytest.raises(StoreFormatError, match=newer):
         backup.restore(tmp_path / "copy", tmp_path / "store-2")
     assert not (tmp_path / "store-2").exists()
