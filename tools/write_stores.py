@@ -29,8 +29,12 @@ COMMITS = {
     "3-first": "6e41805b",
     "3": "a06bcab5",
 }
-"""What wrote each store. 1: queues only, the last one with that format. 2-first: the first one whose broker ran with
-format 2, without large messages. 2: the last one. 3-first: the first one with format 3, whose stores lack a database."""
+"""What wrote each store.
+
+1: queues only; the last one with that format. 2-first: the first one whose broker ran with format 2, without databases
+for large messages. 2: the last one. 3-first: the first one with format 3, without the database of messages taken.
+3: the one before stores were migrated.
+"""
 
 
 def write(name: str, commit: str) -> None:
@@ -41,7 +45,7 @@ def write(name: str, commit: str) -> None:
         subprocess.run(["git", "worktree", "add", "--detach", sources, commit], cwd=ROOT, check=True)
         try:
             environment = {**os.environ, "PYTHONPATH": str(sources / "src")}
-            command = [sys.executable, STORES / "fill.py", there]
+            command = [sys.executable, str(STORES / "fill.py"), str(there)]
             subprocess.run(command, cwd=there, env=environment, check=True)
         finally:
             subprocess.run(["git", "worktree", "remove", "--force", sources], cwd=ROOT, check=True)

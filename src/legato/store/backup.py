@@ -35,7 +35,7 @@ from legato.store.backup_files import (
 )
 from legato.store.base import FORMAT_VERSION
 from legato.store.directories import sync_directory
-from legato.store.environment import DATA_NAME, LOCK_TABLE_NAME, lmdb_errors, open_files, read_format
+from legato.store.environment import DATA_NAME, LOCK_TABLE_NAME, copy_data, lmdb_errors, open_files, read_format
 from legato.store.lanes import LANE_SHIFT
 from legato.store.lmdb import LmdbStore
 from legato.store.migration import migrate, read_state
@@ -95,7 +95,7 @@ def take(store: Path, to: Path, *, ledger: Path | None = None) -> Manifest:
     # No compaction removes segments meanwhile: what it made of them may end after the last commit of the copy.
     with new_directory(to) as partial, nullcontext() if ledger is None else being_read(ledger):
         with _files(store) as environment:
-            environment.copy(str(partial), compact=True)
+            copy_data(environment, partial)
         with _files(partial) as copied:
             version, state = read_format(copied, partial), read_state(copied)
         _only_data(partial)
@@ -192,7 +192,7 @@ def _migrated(path: Path) -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="legato-verify-") as directory:
         copy = Path(directory)
         with _files(path) as environment:
-            environment.copy(directory, compact=True)
+            copy_data(environment, copy)
         migrate(copy, keep=False)
         # It completes an early version of the present format.
         LmdbStore(copy).close()

@@ -146,6 +146,14 @@ def open_files(path: Path, *, map_bytes: int, sync: bool, read_only: bool) -> An
         raise
 
 
+def copy_data(environment: Any, directory: Path) -> None:
+    """Write a copy of a store's file, as of the last commit and without free pages, into an empty directory.
+
+    Commits go on meanwhile; what they free is used again when the copy is done.
+    """
+    environment.copy(str(directory), compact=True)
+
+
 def _allocate_lock_table(path: Path) -> None:
     """LMDB makes its table of readers as a file with holes, and writes to it through a map of memory: where the disk is
     full when a hole is first written to, the system ends the process with SIGBUS.

@@ -484,14 +484,6 @@ class LmdbStore:
                 "enlarge store.map_bytes"
             )
 
-    def copy_to(self, directory: Path) -> None:
-        """Write a copy, as of the last commit and without free pages, into an empty directory.
-
-        Commits go on meanwhile; what they free is used again when the copy is done.
-        """
-        with lmdb_errors(f"copying the store in {self.path} to {directory}"):
-            self._env.copy(str(directory), compact=True)
-
     def entries(self) -> dict[str, int]:
         """How many entries each database has, by its name."""
         names = Databases.__struct_fields__

@@ -11,13 +11,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import lmdb
 import pytest
 
 from legato.client import ConnectionFactory, TextMessage
 from legato.core.facts import AnyFact, MessageStored, QueueCreated
 from legato.core.records import Batch
 from legato.errors import StoreCorruptError, StoreError
-from legato.store import backup, values
+from legato.store import backup, environment, values
 from legato.store.keys import number_key
 from legato.store.lmdb import LmdbStore
 from legato.store.segment_locks import alone_with
@@ -180,7 +181,7 @@ def test_a_compaction_meanwhile_takes_no_segment_from_a_backup(
     store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The compacted segment ends after the backup's last commit: it is none of its own."""
-    ledger, copy_to = store / "ledger", LmdbStore.copy_to
+    ledger, copy_data = store / "ledger", environment.copy_data
     before = sorted(ledger.iterdir())
     at_removal = threading.Event()
 
@@ -192,13 +193,13 @@ def test_a_compaction_meanwhile_takes_no_segment_from_a_backup(
 
     compaction = threading.Thread(target=compact)
 
-    def copy_then_compact(source: LmdbStore, directory: Path) -> None:
-        copy_to(source, directory)
+    def copy_then_compact(source: lmdb.Environment, directory: Path) -> None:
+        copy_data(source, directory)
         (ledger / SegmentSpan(1, max(span.last for span in spans(ledger))).file_name).write_bytes(b"rows")
         compaction.start()
         assert at_removal.wait(30)
 
-    monkeypatch.setattr(LmdbStore, "copy_to", copy_then_compact)
+    monkeypatch.setattr(backup, "copy_data", copy_then_compact)
     manifest = backup.take(store, tmp_path / "copy", ledger=ledger)
     compaction.join(30)
     assert list(manifest.segments) == [SegmentSpan(1, manifest.log_position).file_name]
