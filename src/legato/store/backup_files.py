@@ -18,7 +18,8 @@ MANIFEST_NAME = "backup.json"
 LEDGER_NAME = "ledger"
 USERS_NAME = "users"
 """Without it a restored broker would let in whoever is on its machine."""
-_PARTIAL = ".partial"
+PARTIAL = ".partial"
+"""Ends the name of a directory that is not complete."""
 _READ_BYTES = 1 << 20
 
 
@@ -73,7 +74,7 @@ def new_directory(path: Path) -> Iterator[Path]:
     """
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
         raise StoreError(f"There is something at {path} already: name a directory that is new or empty.")
-    partial = path.with_name(path.name + _PARTIAL)
+    partial = path.with_name(path.name + PARTIAL)
     others_may = os.umask(0o077)
     try:
         make_directory(partial.parent)

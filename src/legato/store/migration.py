@@ -20,6 +20,7 @@ import msgspec
 from legato import __version__, limits
 from legato.errors import StoreCorruptError, StoreError, StoreFullError
 from legato.store.backup_files import (
+    PARTIAL,
     Manifest,
     copy_users,
     file_digest,
@@ -179,11 +180,13 @@ def _mib(size: int) -> str:
 def _kept_copy(path: Path, state: State) -> Path | None:
     """The copy of the same store that an earlier try has kept. Each broker begins an epoch, so the epoch tells."""
     for directory in sorted(path.glob(KEPT_NAME.format(FORMAT_VERSION) + "*")):
+        if directory.name.endswith(PARTIAL):
+            continue
         try:
             manifest = read_manifest(directory)
             size = (directory / DATA_NAME).stat().st_size
         except (StoreError, OSError):
-            continue  # A directory that is not complete, or of which somebody has removed a part.
+            continue  # Somebody has removed a part of it.
         if (manifest.epoch, manifest.log_position, manifest.data_bytes) == (state.epoch, state.log_position, size):
             return directory
     return None
