@@ -107,17 +107,17 @@ def migrate(
             former = read_format(environment, path)
             if former == FORMAT_VERSION:
                 return
-            log.info("= the store in %s has format %s: it is migrated to format %s", path, former, FORMAT_VERSION)
+            log.info("= the store in %s has format %d: it is migrated to format %d", path, former, FORMAT_VERSION)
             began_s = time.monotonic()
             kept: Path | None = None
             while (version := read_format(environment, path)) != FORMAT_VERSION:
                 kept = _take_step(environment, path, version, keep, map_bytes, reached) or kept
                 reached(Stage.COMMITTED)
             took_s = time.monotonic() - began_s
-            log.info("= the store in %s has format %s now, after %.1f s", path, FORMAT_VERSION, took_s)
+            log.info("= the store in %s has format %d now, after %.1f s", path, FORMAT_VERSION, took_s)
             if kept is not None:
                 log.info(
-                    "= the store as it was in format %s is kept in %s; delete it when all is well. To go back: "
+                    "= the store as it was in format %d is kept in %s; delete it when all is well. To go back: "
                     "stop all brokers, 'legato store restore %s NEW', and start the former version on the store NEW",
                     read_manifest(kept).format,
                     kept,
