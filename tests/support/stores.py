@@ -23,8 +23,8 @@ def format_of(name: str) -> int:
 
 
 def unpack(name: str, directory: Path) -> Path:
-    """Make a store in a new directory, which only its owner may look into."""
-    directory.mkdir(mode=0o700)
+    """Make a store in a directory, which only its owner may look into."""
+    directory.mkdir(mode=0o700, exist_ok=True)
     file = directory / "data.mdb"
     file.touch(mode=0o600)
     file.write_bytes(lzma.decompress((DIRECTORY / f"{name}.mdb.xz").read_bytes()))

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import lmdb
 import pytest
 
 from legato.client import BytesMessage, ConnectionFactory, Session, TextMessage
 from tests.support.broker import BrokerProcess
-from tests.support.server import free_port
+from tests.support.server import Server, free_port, server
+from tests.support.small_disk import small_disk
 from tests.support.stores import DUPLICATE_ID, LARGE_BYTES, NAMES, format_of, unpack
 
 WAIT_S = 10
@@ -87,3 +90,40 @@ def assert_subscriptions_have_what_they_want(session: Session) -> None:
     assert first.text == "weighs 7"
     assert [other.text for other in others if isinstance(other, TextMessage)] == ["weighs 1", "weighs 7"]
     assert audit.receive_no_wait() is None
+
+
+def test_a_broker_without_room_to_migrate_says_how_much_it_needs_and_serves_when_there_is(tmp_path: Path) -> None:
+    """And it ends when it is told to meanwhile: its loop is not held up."""
+    with small_disk(tmp_path / "disk" / "store", 24 << 20) as disk, ThreadPoolExecutor() as pool:
+        store = unpack("1", disk.path)
+        disk.occupy(12 << 20)
+        told_to_stop, waiting = Server(store), Server(store)
+        for broker in (told_to_stop, waiting):
+            broker.log.touch()
+        starting = pool.submit(told_to_stop.start)
+        told_to_stop.wait_for_log(f"the store in {store} has format 1 and is to be migrated")
+        assert told_to_stop.stop() == 0
+        starting.result(WAIT_S)
+        assert not list(store.glob("before*"))
+        starting = pool.submit(waiting.start)
+        waiting.wait_for_log("must be free on its disk")
+        disk.empty()
+        starting.result(WAIT_S)
+        assert waiting.role.startswith("active")
+        assert waiting.stop() == 0
+
+
+def test_a_broker_does_not_serve_a_newer_store_and_says_who_does(tmp_path: Path) -> None:
+    with server(tmp_path / "store") as first:
+        assert first.stop() == 0
+    with lmdb.open(str(tmp_path / "store"), max_dbs=64) as environment:
+        meta = environment.open_db(b"meta", create=False)
+        with environment.begin(write=True) as txn:
+            txn.put(b"format", b"99", db=meta)
+            txn.put(b"written by", b"9.9.9", db=meta)
+    with server(tmp_path / "store") as refused:
+        assert refused.role == "ended"
+        assert refused.wait() == 1
+        logged = refused.log.read_text()
+    assert "has format 99, written by Legato 9.9.9" in logged
+    assert "Traceback" not in logged
