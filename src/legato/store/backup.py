@@ -18,7 +18,7 @@ import msgspec
 from legato import limits
 from legato.core.facts import Kind
 from legato.core.records import QueueRecord
-from legato.errors import StoreCorruptError, StoreFormatError
+from legato.errors import StoreCorruptError, StoreFormatError, StoreFullError
 from legato.store.backup_files import (
     LEDGER_NAME,
     MANIFEST_NAME,
@@ -191,11 +191,17 @@ def _migrated(path: Path) -> Iterator[Path]:
     """A copy of a store of a former format, as a broker would make it before it serves."""
     with tempfile.TemporaryDirectory(prefix="legato-verify-") as directory:
         copy = Path(directory)
-        with _files(path) as environment:
-            copy_data(environment, copy)
-        migrate(copy, keep=False)
-        # It completes an early version of the present format.
-        LmdbStore(copy).close()
+        try:
+            with _files(path) as environment:
+                copy_data(environment, copy)
+            migrate(copy, keep=False)
+            # It completes an early version of the present format.
+            LmdbStore(copy).close()
+        except StoreFullError as error:
+            raise StoreFullError(
+                f"a copy of the store in {path} is migrated to be verified, and there is no room for it in "
+                f"{copy.parent}: name a directory with more room in the variable TMPDIR"
+            ) from error
         yield copy
 
 

@@ -80,6 +80,9 @@ class Databases(msgspec.Struct, frozen=True):
     log: Any
 
 
+ADDED = {"taken"}
+"""Databases that the first versions of the present format did not make, and do not mind."""
+
 DATA_NAME = "data.mdb"
 """The store's file, in its directory."""
 
@@ -249,19 +252,16 @@ def _open_databases(environment: Any, path: Path, read_only: bool) -> Databases:
     version = read_format(environment, path)
     if version != FORMAT_VERSION:
         raise _former(path, version, f"has format {version}, which is migrated to format {FORMAT_VERSION}")
-    try:
-        return _open_all(environment)
-    except lmdb.NotFoundError:
-        # The first versions of this format had fewer databases, and do not mind more.
-        if read_only:
-            raise _former(path, version, f"is of an early version of format {version}, and is completed") from None
-    with environment.begin(write=True) as txn:
-        for name in Databases.__struct_fields__:
-            environment.open_db(name.encode(), txn=txn)
-    return _open_all(environment)
-
-
-def _open_all(environment: Any) -> Databases:
+    with environment.begin() as txn:
+        missing = [name for name in Databases.__struct_fields__ if txn.get(name.encode()) is None]
+    if not set(missing) <= ADDED:
+        raise StoreCorruptError(f"the store in {path} lacks its {' and its '.join(missing)}")
+    if missing and read_only:
+        raise _former(path, version, f"is of an early version of format {version}, and is completed")
+    if missing:
+        with environment.begin(write=True) as txn:
+            for name in missing:
+                environment.open_db(name.encode(), txn=txn)
     return Databases(*[environment.open_db(name.encode(), create=False) for name in Databases.__struct_fields__])
 
 

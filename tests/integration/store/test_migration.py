@@ -7,6 +7,7 @@ import logging
 import os
 import subprocess
 import sys
+import tempfile
 from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
@@ -26,6 +27,7 @@ from legato.store.base import FORMAT_VERSION
 from legato.store.format_steps import STEPS
 from legato.store.lmdb import LmdbStore
 from legato.store.migration import Stage, migrate
+from tests.support.small_disk import small_disk
 from tests.support.stores import FORMER, NAMES, format_of, present, raw, recorded, unpack
 
 KEPT = f"before-format-{FORMAT_VERSION}"
@@ -271,6 +273,33 @@ def test_a_former_store_is_backed_up_as_it_is_verified_and_restored(name: str, t
     assert raw(tmp_path / "store-2") == former
     open_and_close(tmp_path / "store-2")
     assert_all_there(name, tmp_path / "store-2")
+
+
+@pytest.mark.parametrize("room_bytes", [1 << 20, 8 << 20])
+def test_the_verification_of_a_former_store_names_the_directory_that_has_no_room(
+    room_bytes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither for the copy, which is of 3 MiB, nor for its migration."""
+    store = unpack("2", tmp_path / "store")
+    with small_disk(tmp_path / "small", room_bytes) as disk:
+        monkeypatch.setattr(tempfile, "tempdir", str(disk.path))
+        with pytest.raises(StoreFullError, match=rf"no room for it in {disk.path}: .* in the variable TMPDIR"):
+            backup.verify(store)
+        assert not list(disk.path.glob("legato*"))
+
+
+@pytest.mark.parametrize("name", ["2", "3"])
+def test_a_store_that_lacks_what_each_of_its_format_has_is_not_completed(name: str, tmp_path: Path) -> None:
+    store = unpack(name, tmp_path / "store")
+    with lmdb.open(str(store), max_dbs=64) as environment:
+        deliveries = environment.open_db(b"deliveries", create=False)
+        with environment.begin(write=True) as txn:
+            txn.drop(deliveries)
+    with pytest.raises(StoreCorruptError, match="lacks its deliveries"):
+        LmdbStore(store)
+    with pytest.raises(StoreCorruptError, match="lacks its deliveries"):
+        backup.verify(store)
+    assert "deliveries" not in raw(store)
 
 
 def test_the_verification_of_a_former_store_finds_what_is_missing_in_it(tmp_path: Path) -> None:
