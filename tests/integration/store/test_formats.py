@@ -53,7 +53,7 @@ def texts(session: Session, queue: str, count: int) -> list[tuple[str, bool]]:
 
 
 def test_a_broker_serves_all_that_is_in_a_store_of_a_former_version(name: str, session: Session) -> None:
-    """CONTRACT B2: what was confirmed is delivered, in order, flagged if somebody had it; what was consumed is not."""
+    """What was confirmed is delivered, in order, flagged if somebody had it; what was consumed is not."""
     has_lanes, has_ids = format_of(name) > 1, format_of(name) > 2
     has_topics = has_lanes and name != "2-first"
     if has_ids:

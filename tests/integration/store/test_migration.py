@@ -16,8 +16,10 @@ from typing import Any
 import lmdb
 import msgspec
 import pytest
+from typer.testing import CliRunner
 
 from legato import __version__
+from legato.cli.main import app
 from legato.core.facts import MessageConsumed, MessageStored
 from legato.core.records import Batch
 from legato.errors import StoreCorruptError, StoreError, StoreFormatError, StoreFullError
@@ -273,6 +275,16 @@ def test_a_former_store_is_backed_up_as_it_is_verified_and_restored(name: str, t
     assert raw(tmp_path / "store-2") == former
     open_and_close(tmp_path / "store-2")
     assert_all_there(name, tmp_path / "store-2")
+
+
+def test_commands_say_that_a_store_has_a_former_format(tmp_path: Path) -> None:
+    store, run = unpack("1", tmp_path / "store"), CliRunner().invoke
+    said = run(app, ["store", "verify", str(store)]).stdout
+    assert "48 messages of" in said
+    assert f"it has format 1: a copy of it was migrated to format {FORMAT_VERSION} and read" in said
+    assert run(app, ["store", "backup", str(store), str(tmp_path / "copy")]).exit_code == 0
+    said = run(app, ["store", "restore", str(tmp_path / "copy"), str(tmp_path / "new")]).stdout
+    assert "it has format 1: the first broker that serves from it brings it to" in said
 
 
 @pytest.mark.parametrize("room_bytes", [1 << 20, 8 << 20])
