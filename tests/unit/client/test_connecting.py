@@ -11,9 +11,10 @@ from legato.amqp.engine.events import Closed
 from legato.amqp.engine.settings import Settings
 from legato.client.failover.connection_attempts import ConnectionAttempts
 from legato.client.failover.disconnect_reason import Detection, Loss, loss_of
+from legato.client.failover.peer_problems import WrongProtocolError
 from legato.client.failover.schedule import SILENT_HOST_TIMEOUT_S
 from legato.client.failover.uri import Host, parse_uri
-from legato.client.failover.wire import NoTlsError, RedirectedError, refusal
+from legato.client.failover.wire import RedirectedError, refusal
 from legato.errors import InvalidClientIDError, JMSError, JMSSecurityError
 
 A, B, C, D = (Host(name, 5672) for name in "abcd")
@@ -171,7 +172,7 @@ def test_rounds_that_are_given_are_tried_however_long_that_takes() -> None:
     assert for_ever.next(0.0, 1e9)
 
 
-@pytest.mark.parametrize("hopeless", [UNKNOWN, NoTlsError("it speaks no TLS")], ids=["unknown", "no TLS"])
+@pytest.mark.parametrize("hopeless", [UNKNOWN, WrongProtocolError("it speaks no TLS")], ids=["unknown", "no TLS"])
 def test_what_waiting_does_not_help_fails_at_once(hopeless: Exception) -> None:
     made = connecting(connected=False)
     made.failed(A, hopeless)

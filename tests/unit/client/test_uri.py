@@ -34,7 +34,13 @@ def test_a_uri_never_shows_its_password() -> None:
 @pytest.mark.parametrize(
     ("text", "named"),
     [
-        ("localhost:5672", "amqp://"),
+        ("localhost:5672", r"Did you mean amqp://localhost:5672\?"),
+        ("one,two:7/?prefetch=1", r"Did you mean amqp://one,two:7\?"),
+        ("broker:5671", r"Did you mean amqps://broker:5671\?"),
+        ("ann:secret@tea:5672", r"Did you mean amqp://user:password@tea:5672\?"),
+        ("http://tea", r"not 'http'\.$"),
+        ("amqp://one:5672,amqp://two:5672", "The scheme is written once"),
+        (None, "a text, such as 'amqp://localhost:5672', not NoneType"),
         ("amqp://", "names no host"),
         ("amqp://a:port", "a:port"),
         ("amqp://a:70000", "a:70000"),
@@ -51,8 +57,13 @@ def test_a_uri_never_shows_its_password() -> None:
     ],
 )
 def test_what_cannot_be_used_is_named(text: str, named: str) -> None:
-    with pytest.raises(ConfigError, match=named):
+    with pytest.raises(ConfigError, match=named) as caught:
         parse_uri(text)
+    assert "secret" not in str(caught.value)
+
+
+def test_a_scheme_may_be_written_in_capitals_and_a_uri_come_from_a_file() -> None:
+    assert parse_uri(" AMQPS://tea\n").hosts == (Host("tea", 5671),)
 
 
 def test_options_take_values_as_well_as_their_spelling() -> None:

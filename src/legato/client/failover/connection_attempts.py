@@ -10,9 +10,10 @@ from legato.amqp.codec.types import UInt
 from legato.amqp.engine.settings import Settings
 from legato.client.failover.disconnect_reason import Detection, Loss
 from legato.client.failover.discovery import offered_hosts
+from legato.client.failover.peer_problems import WrongProtocolError
 from legato.client.failover.schedule import SILENT_HOST_TIMEOUT_S, Schedule, Try
 from legato.client.failover.uri import Host, Uri
-from legato.client.failover.wire import NoTlsError, RedirectedError, Wire
+from legato.client.failover.wire import RedirectedError, Wire
 from legato.client.mapping.conditions import UNBLOCKED
 from legato.errors import InvalidClientIDError, JMSError, JMSSecurityError, ResourceAllocationError
 
@@ -39,7 +40,7 @@ class ConnectionAttempts:
         """Where the host that was tried last sends us."""
         self._problems: dict[Host, str] = {}
         self._hopeless: set[Host] = set()
-        """Hosts that waiting will not help: nobody knows the name, or no TLS is spoken there."""
+        """Hosts that waiting will not help: nobody knows the name, or another protocol is spoken there."""
         options = uri.options
         self._first_hosts = uri.hosts if options.fails_over_at_first else uri.hosts[:1]
         attempts = options.connect_attempts
@@ -129,7 +130,8 @@ class ConnectionAttempts:
         if isinstance(error, InvalidClientIDError | ResourceAllocationError) and not self.connected_once:
             raise error
         self._problems[host] = getattr(error, "strerror", None) or str(error)
-        if isinstance(error, NoTlsError) or (isinstance(error, socket.gaierror) and error.errno in _UNKNOWN_NAME):
+        unknown = isinstance(error, socket.gaierror) and error.errno in _UNKNOWN_NAME
+        if unknown or isinstance(error, WrongProtocolError):
             self._hopeless.add(host)
         else:
             self._hopeless.discard(host)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import ssl
 from collections.abc import Callable, Iterable
 from difflib import get_close_matches
@@ -171,10 +172,15 @@ def parse_uri(text: str) -> Uri:
     Raises:
         ConfigError: it cannot be used; the message names the part and says what is accepted.
     """
+    if not isinstance(text, str):
+        raise ConfigError(f"A connection URI is a text, such as 'amqp://localhost:5672', not {type(text).__name__}.")
+    text = text.strip()
     scheme, separator, rest = text.partition("://")
+    scheme = scheme.lower()
     if not separator or scheme not in ("amqp", "amqps"):
         raise ConfigError(
-            f"A connection URI begins with amqp:// or amqps://, such as amqp://localhost:5672; not {_begin(text)!r}."
+            "A connection URI begins with amqp:// or amqps://, such as amqp://localhost:5672; not "
+            f"{_begin(text)!r}.{_meant(text)}"
         )
     tls = scheme == "amqps"
     place, _, query = rest.partition("?")
@@ -190,6 +196,19 @@ def parse_uri(text: str) -> Uri:
         tls=tls,
         options=parse_options(parse_qsl(query, keep_blank_values=True)),
     )
+
+
+_BARE = re.compile(r"(?:(?P<login>[^@/?]*)@)?(?P<hosts>[\w.,:\[\]-]+)(?:/?\?.*)?")
+
+
+def _meant(text: str) -> str:
+    """What somebody may have meant who left the scheme out; nothing if that cannot be said. Never a password."""
+    bare = _BARE.fullmatch(text)
+    if bare is None:
+        return ""
+    login = "" if bare["login"] is None else "user:password@"
+    scheme = "amqps" if bare["hosts"].endswith(f":{TLS_PORT_DEFAULT}") else "amqp"
+    return f" Did you mean {scheme}://{login}{bare['hosts']}?"
 
 
 def _begin(text: str) -> str:
@@ -209,6 +228,8 @@ def _parse_host(text: str, tls: bool) -> Host:
         port = int(port_text) if port_text else default
     except ValueError:
         port = 0
+    if "://" in text:
+        raise ConfigError("The scheme is written once, in front of all hosts: amqp://one:5672,two:5672.")
     if "/" in text:
         raise ConfigError(
             f"The host {text!r} has a path; Legato has no virtual hosts of that kind: leave it out, or name AMQP's "

@@ -18,6 +18,18 @@ from legato.amqp.engine.events import Closed, Event, Opened
 from legato.amqp.engine.sasl import SaslClient
 from legato.amqp.engine.settings import Settings
 from legato.client.failover.discovery import REDIRECT, host_of
+from legato.client.failover.peer_problems import (
+    NO_GREETING,
+    NO_HANDSHAKE,
+    NO_LOGIN,
+    NO_OPEN,
+    NO_TCP,
+    UnheardError,
+    answered_within,
+    check_greeting,
+    distrusted,
+    tls_failed,
+)
 from legato.client.failover.uri import Host
 from legato.client.mapping.conditions import error_of
 from legato.errors import InvalidClientIDError, JMSError, JMSSecurityError
@@ -79,10 +91,6 @@ class RedirectedError(JMSError):
     """A broker that does not serve says who does; `host` is that one, None if it is none for us."""
 
     host: Host | None = None
-
-
-class NoTlsError(JMSError):
-    """What answers at a host's port speaks no TLS."""
 
 
 class Wire:
@@ -176,18 +184,25 @@ def establish(host: Host, login: Login, settings: Settings) -> Wire:
 
     Raises:
         JMSSecurityError: the broker refused the login, or its certificate is not trusted.
+        WrongProtocolError: the peer speaks another protocol, or TLS where none is asked for, or none where it is.
         InvalidClientIDError: the client id is in use.
         JMSError: the broker closed the connection with another reason.
         OSError: there is no broker, or it did not answer in time.
     """
     deadline = time.monotonic() + login.timeout_s
-    sock: socket.socket = socket.create_connection((host.name, host.port), timeout=login.timeout_s)
+    with answered_within(login.timeout_s, NO_TCP):
+        sock: socket.socket = socket.create_connection((host.name, host.port), timeout=login.timeout_s)
     try:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if login.tls is not None:
-            sock = _secure(sock, host, login.tls)
+            with answered_within(login.timeout_s, NO_HANDSHAKE):
+                sock = _secure(sock, host, login.tls)
         leftover = _authenticate(sock, host, login, deadline)
-        return _open(sock, host, settings, leftover, deadline)
+        with answered_within(login.timeout_s, NO_OPEN):
+            return _open(sock, host, settings, leftover, deadline)
+    except ssl.SSLError as error:
+        sock.close()
+        raise tls_failed(host, error) from error
     except BaseException:
         sock.close()
         raise
@@ -197,17 +212,9 @@ def _secure(sock: socket.socket, host: Host, tls: ssl.SSLContext) -> ssl.SSLSock
     try:
         return tls.wrap_socket(sock, server_hostname=host.name)
     except ssl.SSLCertVerificationError as error:
-        raise JMSSecurityError(
-            f"The certificate of {host} is not trusted ({error.verify_message}); name its authority with tls_ca_file.",
-            linked=error,
-        ) from error
-    except ssl.SSLError as error:
-        if error.reason not in ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE"):
-            raise
-        raise NoTlsError(
-            "it speaks no TLS at this port: write amqp:// in place of amqps://, or the port of its TLS listener",
-            linked=error,
-        ) from error
+        raise distrusted(host, error) from error
+    except ConnectionError as error:
+        raise UnheardError("it closed the connection during the TLS handshake") from error
 
 
 def _authenticate(sock: socket.socket, host: Host, login: Login, deadline: float) -> bytes:
@@ -218,6 +225,7 @@ def _authenticate(sock: socket.socket, host: Host, login: Login, deadline: float
         token=login.token,
         certificate=login.tls is not None,
     )
+    greeted = False
     while True:
         if data := sasl.data_to_send():
             sock.sendall(data)
@@ -233,7 +241,19 @@ def _authenticate(sock: socket.socket, host: Host, login: Login, deadline: float
                     "users (legato user add)."
                 )
             raise JMSSecurityError(f"{reason} {_remedy(host, login)}")
-        sasl.receive_data(_read(sock, deadline))
+        with answered_within(login.timeout_s, NO_LOGIN if greeted else NO_GREETING):
+            data = _read(sock, deadline) if greeted else _read_greeting(sock, deadline)
+        greeted = True
+        sasl.receive_data(data)
+
+
+def _read_greeting(sock: socket.socket, deadline: float) -> bytes:
+    try:
+        data = _read(sock, deadline)
+    except ConnectionError as error:
+        raise UnheardError("it took the connection and closed it without a word") from error
+    check_greeting(data)
+    return data
 
 
 def _password(login: Login) -> str | None:

@@ -20,8 +20,9 @@ from legato.amqp.engine.settings import Settings
 from legato.client.failover.connection_attempts import ConnectionAttempts
 from legato.client.failover.disconnect_reason import Loss, loss_of, return_window_s_of
 from legato.client.failover.outage_log import OutageLog
+from legato.client.failover.peer_problems import UnheardError, explained
 from legato.client.failover.schedule import FailoverEvent
-from legato.client.failover.uri import Uri
+from legato.client.failover.uri import Host, Uri
 from legato.client.failover.wire import Login, Wire, establish
 from legato.client.gate import Gate
 from legato.client.links.channel import Channel
@@ -56,6 +57,7 @@ class Transport:
         self.connecting = ConnectionAttempts(uri, settings)
         self._login = login
         self._log = OutageLog(uri)
+        self._looked_at: set[Host] = set()
         # Not the module's own generator: programs seed that, and expect what it says to stay the same.
         self._chance = Random().random
         self.gate = Gate()
@@ -272,7 +274,14 @@ class Transport:
             try:
                 return establish(attempt.host, login, self.connecting.opening_settings())
             except (OSError, JMSError) as error:
-                self.connecting.failed(attempt.host, error)
+                self.connecting.failed(attempt.host, self._explained(attempt.host, error))
+
+    def _explained(self, host: Host, error: Exception) -> Exception:
+        """The error, after a closer look if a host that never let us in closes the connection without a word."""
+        if self.connecting.connected_once or host in self._looked_at or not isinstance(error, UnheardError):
+            return error
+        self._looked_at.add(host)
+        return explained(host, error, tls=self._login.tls is not None)
 
     def reopen(self, settings: Settings, outcome: list[JMSError | None]) -> None:
         """Connect anew with other settings, before anything hangs on the connection; `outcome` gets the error or None.
