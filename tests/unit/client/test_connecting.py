@@ -85,6 +85,29 @@ def test_the_first_try_is_drawn_from_the_window_that_the_broker_asked_for() -> N
         assert made.next(chance).wait_s == 0.0
 
 
+def test_a_broker_that_lets_in_and_drops_is_tried_with_growing_pauses() -> None:
+    """It was tried again at once, for ever: sixty times a second where something of the connection could not return."""
+    made = connecting("reconnect_attempts=5", hosts="a")
+    made.begin_again(lost(A))
+    pauses = []
+    for _ in range(5):
+        pauses.append(made.next(0.0).wait_s)
+        let_in(made)
+        made.begin_again(lost(A))
+    with pytest.raises(JMSError, match="gone"):
+        made.next(0.0)
+    assert pauses[0] == 0.0 < pauses[1] < pauses[2] < pauses[3] < pauses[4]
+
+
+def test_who_was_restored_comes_back_at_once_the_next_time() -> None:
+    made = connecting(hosts="a")
+    for _ in range(3):
+        made.begin_again(lost(A))
+        assert made.next(0.0).wait_s == 0.0
+        let_in(made)
+        made.take_attempts()
+
+
 def test_without_attempts_there_is_no_failover() -> None:
     """CONTRACT E6."""
     assert not connecting("reconnect_attempts=0").begin_again(lost(A))

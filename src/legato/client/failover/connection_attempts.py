@@ -34,6 +34,10 @@ class ConnectionAttempts:
         self.settings = settings
         self.connected_once = False
         self._attempts = 0
+        self._restoring = False
+        """Whether a broker let us in again, and not all has been restored there."""
+        self._rounds_in_vain = 0
+        """How often in a row the connection was lost before that."""
         self._uri = uri
         self._discovered: tuple[Host, ...] = ()
         self._detour: Host | None = None
@@ -58,11 +62,17 @@ class ConnectionAttempts:
         """The connection was lost: the next tries are for its return; False if there are to be none (CONTRACT E6, E7).
 
         A host that may still be there is tried before the others, because what hangs on the connection is there too
-        (E1); one that said farewell is tried last.
+        (E1); one that said farewell is tried last. If the connection was lost before all was restored, the pauses grow
+        as if the try had failed.
         """
         options = self._uri.options
         self._detour = None
         self._problems.clear()
+        if self._restoring:
+            self._rounds_in_vain += 1
+            self._problems[loss.host] = str(loss.cause)
+        else:
+            self._rounds_in_vain = 0
         if options.reconnect_attempts == 0:
             return False
         if loss.detection is Detection.SHUTDOWN and not options.fails_over_on_shutdown:
@@ -77,7 +87,9 @@ class ConnectionAttempts:
             first=first + 1 if loss.detection in (Detection.SHUTDOWN, Detection.SWITCHOVER) else first,
             window_s=loss.return_window_s,
             first_timeout_s_max=SILENT_HOST_TIMEOUT_S if loss.detection is Detection.SILENT else float("inf"),
+            rounds_before=self._rounds_in_vain,
         )
+        self._restoring = False
         return True
 
     @property
@@ -145,7 +157,9 @@ class ConnectionAttempts:
 
     def connected(self, wire: Wire) -> None:
         """A broker let us in."""
-        if not self.connected_once:
+        if self.connected_once:
+            self._restoring = True
+        else:
             self.connected_once = True
             self._attempts = 0
         self._detour = None
@@ -153,7 +167,8 @@ class ConnectionAttempts:
             self._discovered = offered
 
     def take_attempts(self) -> int:
-        """How many tries there were since this was last asked."""
+        """All is restored: how many tries there were since the last time."""
+        self._restoring = False
         attempts, self._attempts = self._attempts, 0
         return attempts
 

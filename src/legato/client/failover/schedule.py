@@ -59,6 +59,7 @@ class Schedule:
         first: the index of the host to begin with; the others follow in order, wrapping (CONTRACT B22).
         window_s: over so long the first tries of all clients are spread.
         first_timeout_s_max: bounds the first try.
+        rounds_before: that went by in vain already: brokers let the client in and were lost before all was restored.
     """
 
     def __init__(
@@ -71,6 +72,7 @@ class Schedule:
         first: int = 0,
         window_s: float = 0.0,
         first_timeout_s_max: float = float("inf"),
+        rounds_before: int = 0,
     ) -> None:
         self._hosts = hosts
         self._options = options
@@ -79,6 +81,7 @@ class Schedule:
         self._first = first % len(hosts)
         self._window_s = window_s
         self._first_timeout_s_max = first_timeout_s_max
+        self._rounds_before = rounds_before
         self._tries = 0
 
     def next(self, chance: float, waited_s: float = 0.0) -> Try | None:
@@ -89,7 +92,7 @@ class Schedule:
             waited_s: seconds since the first try.
         """
         round_number, place = divmod(self._tries, len(self._hosts))
-        if self._rounds_max >= 0 and round_number >= self._rounds_max:
+        if self._rounds_max >= 0 and self._rounds_before + round_number >= self._rounds_max:
             return None
         if place == 0 and round_number and waited_s >= self._waited_s_max:
             return None
@@ -99,9 +102,12 @@ class Schedule:
         return Try(wait_s, self._hosts[(self._first + place) % len(self._hosts)], timeout_s_max)
 
     def _delay_s(self, round_number: int, chance: float) -> float:
+        spread_s = self._window_s * chance if round_number == 0 else 0.0
+        round_number += self._rounds_before
         if round_number == 0:
-            return self._window_s * chance
+            return spread_s
         options = self._options
         # The exponent is bounded: a power would overflow after an hour without a broker.
         grown: float = options.reconnect_delay_s * options.reconnect_backoff ** min(round_number - 1, 100)
-        return min(grown, options.reconnect_delay_max_s) * (1.0 - options.reconnect_jitter * chance)
+        delay_s = min(grown, options.reconnect_delay_max_s) * (1.0 - options.reconnect_jitter * chance)
+        return max(delay_s, spread_s)
