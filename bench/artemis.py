@@ -16,10 +16,9 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from socket import create_connection
 
 from bench.harness import ROOT
-from bench.processes import free_port
+from bench.processes import answers, end, free_port
 
 VERSION = "2.56.0"
 ARTIFACT = f"org.apache.artemis:apache-artemis:{VERSION}:tar.gz:bin"
@@ -188,21 +187,7 @@ class Artemis:
 
     def stop(self) -> None:
         """SIGTERM, then SIGKILL if it does not end."""
-        self.process.terminate()
-        try:
-            self.process.wait(STOP_S)
-        except subprocess.TimeoutExpired:
-            self.kill()
-
-
-def answers(port: int) -> bool:
-    """Whether an AMQP broker answers there, by the header of its protocol."""
-    try:
-        with create_connection(("127.0.0.1", port), timeout=5) as probe:
-            probe.sendall(b"AMQP\x03\x01\x00\x00")
-            return probe.recv(4) == b"AMQP"
-    except OSError:
-        return False
+        end(self.process, STOP_S)
 
 
 @contextmanager

@@ -31,6 +31,30 @@ def start(
     )
 
 
+def end(process: "subprocess.Popen[Any]", wait_s: float) -> None:
+    """SIGTERM, then SIGKILL if the process does not end within so many seconds."""
+    process.terminate()
+    try:
+        process.wait(wait_s)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+def answers(port: int, header: bytes = b"AMQP\x03\x01\x00\x00") -> bool:
+    """Whether an AMQP broker answers there, by its header; one that does not speak what it is asked for names its own.
+
+    Args:
+        header: what it is asked; AMQP 1.0 with SASL if nothing is given.
+    """
+    try:
+        with socket.create_connection(("127.0.0.1", port), timeout=5) as probe:
+            probe.sendall(header)
+            return probe.recv(4) == b"AMQP"
+    except OSError:
+        return False
+
+
 class Broker:
     """A broker process that prints one line when it becomes active, or backup."""
 
@@ -60,11 +84,7 @@ class Broker:
 
     def stop(self) -> None:
         """SIGTERM, then SIGKILL if it does not end within ten seconds."""
-        self.process.terminate()
-        try:
-            self.process.wait(10)
-        except subprocess.TimeoutExpired:
-            self.kill()
+        end(self.process, 10)
 
     def anonymous_bytes(self) -> int:
         """Its private memory, `RssAnon`: without the pages of mapped files, and without the processes beside it."""

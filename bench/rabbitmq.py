@@ -9,15 +9,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from glob import glob
 from pathlib import Path
-from socket import create_connection
 
 from bench.figures import interleave
 from bench.harness import finish_pairs, note, options, temporary_store
-from bench.processes import free_port, send_and_receive
+from bench.processes import answers, end, free_port, send_and_receive
 
 CLIENT = "bench.rabbitclient"
 WARM_UP = 2000
 START_S = 90
+_UNKNOWN_PROTOCOL = b"AMQP\x00\x00\x00\x00"
+"""It is refused by naming the broker's own."""
 ABSENT = "RabbitMQ is not installed: `apt-get install rabbitmq-server` brings this peer (it need not run as a service)."
 
 
@@ -40,25 +41,6 @@ def release() -> str:
         RabbitAbsent: there is none.
     """
     return Path(_script()).parent.parent.name.removeprefix("rabbitmq_server-")
-
-
-def _greets(port: int) -> bool:
-    """Whether a RabbitMQ answers there: it refuses an unknown protocol by naming its own."""
-    try:
-        with create_connection(("127.0.0.1", port), timeout=5) as probe:
-            probe.sendall(b"AMQP\x00\x00\x00\x00")
-            return probe.recv(4) == b"AMQP"
-    except OSError:
-        return False
-
-
-def _end(process: "subprocess.Popen[bytes]") -> None:
-    process.terminate()
-    try:
-        process.wait(30)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
 
 
 @contextmanager
@@ -98,14 +80,14 @@ def node(directory: Path) -> Iterator[int]:
             _await_start(server, port, log)
             yield port
         finally:
-            _end(server)
+            end(server, 30)
     finally:
-        _end(mapper)
+        end(mapper, 30)
 
 
 def _await_start(server: "subprocess.Popen[bytes]", port: int, log: Path) -> None:
     deadline = time.monotonic() + START_S
-    while not _greets(port):
+    while not answers(port, _UNKNOWN_PROTOCOL):
         if server.poll() is not None or time.monotonic() > deadline:
             raise RuntimeError(f"RabbitMQ did not start:\n{log.read_text()[-2000:]}")
         time.sleep(0.2)
