@@ -270,7 +270,7 @@ def failover_lines(failover: dict[str, Any], since_us: int) -> list[str]:
     return [
         *lines,
         f"Backups: {', '.join(map(quoted, failover['backups']))}.",
-        f"Expected interruption, from the last takeover: {crash_ms:.0f} ms after a crash, "
+        f"Expected interruption, from the last start or takeover: {crash_ms:.0f} ms after a crash, "
         f"{failover['expected_switchover_ms'] or 0:.0f} ms at a planned switchover.",
         f"A primary that falls silent is noticed after {silence_s}, "
         f"and replaced {takeover_ms:.0f} ms after it {ended}.",

@@ -24,7 +24,7 @@ def test_what_to_expect_of_a_crash_and_of_silence_follows_from_intervals_and_the
     assert lines(Takeover(CRASHED, 4.0, 20.0), ["two:5672"], 1500) == [
         "Primary since 2026-09-21 14:13:20 UTC (the last primary failed; noticed after 4 ms, ready after 20 ms).",
         "Backups: two:5672.",
-        "Expected interruption, from the last takeover: 24 ms after a crash, 20 ms at a planned switchover.",
+        "Expected interruption, from the last start or takeover: 24 ms after a crash, 20 ms at a planned switchover.",
         "A primary that falls silent is noticed after 3 to 5 s, and replaced 20 ms after it runs again or dies.",
         "After a takeover all clients will reconnect within 1.5 s, spread over that time.",
     ]

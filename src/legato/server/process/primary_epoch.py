@@ -204,9 +204,9 @@ class PrimaryEpoch:
         if not config.ledger.enabled or not config.store.log_facts:
             return None
         if not LedgerProcess.available():
-            log.warning(
-                "! no ledger is written, so there will be nothing to audit: pyarrow is not installed "
-                "(pip install 'legato[ledger]'; --no-ledger silences this)"
+            log.info(
+                "the store keeps the facts for audits, up to store.log_bytes: to write them to a ledger, "
+                "pip install 'legato[ledger]' and start the broker again (--no-ledger: neither)"
             )
             return None
         directory = config.ledger_directory
