@@ -276,6 +276,7 @@ SHARED_NAMES = {
     "TypeVar": "typing",
     "overload": "typing",
     "drive": "legato.client.steps",
+    "leave_block": "legato.client.steps",
     "mend": "legato.client.steps",
     "get_ident": "threading",
     "TracebackType": "types",
@@ -289,6 +290,7 @@ SHARED_NAMES = {
 }
 ASYNCIO_NAMES = {
     "drive": "legato.client.aio.steps",
+    "leave_block": "legato.client.aio.steps",
     "Opening": "legato.client.aio.steps",
     "EventLoop": "legato.client.aio.world",
     "TemporaryQueue": "legato.client.aio.destinations",
@@ -430,17 +432,10 @@ _EXIT = "self, kind: type[BaseException] | None, error: BaseException | None, tr
 
 
 def _entering(face: Face, *, asyncio: bool) -> str:
-    if asyncio:
-        return (
-            f"async def __aenter__(self) -> {face.name}:\n    return self\n\n"
-            f"async def __aexit__({_EXIT}) -> None:\n"
-            "    if error is None:\n        await self.close()\n    else:\n        await drive(self._leave(error))\n"
-        )
+    prefix, coroutine, await_ = ("a", "async ", "await ") if asyncio else ("", "", "")
     return (
-        f"def __enter__(self) -> {face.name}:\n    return self\n\n"
-        f"def __exit__({_EXIT}) -> None:\n"
-        "    if error is None:\n        self.close()\n        return\n"
-        + textwrap.indent(_mended(["drive(self._leave(error))"]), "    ")
+        f"{coroutine}def __{prefix}enter__(self) -> {face.name}:\n    return self\n\n"
+        f"{coroutine}def __{prefix}exit__({_EXIT}) -> None:\n    {await_}leave_block(self, error)\n"
     )
 
 

@@ -11,7 +11,7 @@ from types import TracebackType
 from legato.client.calls.browser_steps import BrowserSteps
 from legato.client.calls.leaving import in_flight
 from legato.client.messages.message import Message
-from legato.client.steps import drive, mend
+from legato.client.steps import drive, leave_block, mend
 
 
 class QueueBrowser(BrowserSteps):
@@ -44,11 +44,4 @@ class QueueBrowser(BrowserSteps):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        if error is None:
-            self.close()
-            return
-        try:
-            drive(self._leave(error))
-        except BaseException as interruption:
-            mend(self, interruption)
-            raise
+        leave_block(self, error)

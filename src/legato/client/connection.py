@@ -13,7 +13,7 @@ from legato.client.calls.world import Threads
 from legato.client.context import JMSContext
 from legato.client.links.session_state import AcknowledgeMode
 from legato.client.session import Session
-from legato.client.steps import drive, mend
+from legato.client.steps import drive, leave_block, mend
 
 __all__ = ["Connection", "ConnectionFactory", "ExceptionListener", "FailoverListener"]
 
@@ -104,14 +104,7 @@ class Connection(ConnectionSteps[Session]):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        if error is None:
-            self.close()
-            return
-        try:
-            drive(self._leave(error))
-        except BaseException as interruption:
-            mend(self, interruption)
-            raise
+        leave_block(self, error)
 
 
 class ConnectionFactory(FactorySteps[Connection, JMSContext]):

@@ -15,7 +15,7 @@ from legato.client.calls.consumer_work import MessageListener
 from legato.client.calls.leaving import in_flight
 from legato.client.calls.turn import ThreadTurn
 from legato.client.messages.message import Message
-from legato.client.steps import drive, mend
+from legato.client.steps import drive, leave_block, mend
 
 __all__ = ["MessageConsumer", "MessageListener"]
 
@@ -179,11 +179,4 @@ class MessageConsumer(ConsumerSteps):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        if error is None:
-            self.close()
-            return
-        try:
-            drive(self._leave(error))
-        except BaseException as interruption:
-            mend(self, interruption)
-            raise
+        leave_block(self, error)

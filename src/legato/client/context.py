@@ -17,7 +17,7 @@ from legato.client.calls.leaving import in_flight
 from legato.client.links.session_state import AcknowledgementOutcome
 from legato.client.messages.destinations import Destination, Queue, TemporaryQueue, TemporaryTopic, Topic
 from legato.client.messages.message import Message
-from legato.client.steps import drive, mend
+from legato.client.steps import drive, leave_block, mend
 
 _Message = TypeVar("_Message", bound=Message)
 
@@ -149,14 +149,7 @@ class JMSConsumer(JMSConsumerSteps):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        if error is None:
-            self.close()
-            return
-        try:
-            drive(self._leave(error))
-        except BaseException as interruption:
-            mend(self, interruption)
-            raise
+        leave_block(self, error)
 
 
 class JMSContext(ContextSteps[JMSProducer, JMSConsumer, QueueBrowser]):
@@ -350,11 +343,4 @@ class JMSContext(ContextSteps[JMSProducer, JMSConsumer, QueueBrowser]):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        if error is None:
-            self.close()
-            return
-        try:
-            drive(self._leave(error))
-        except BaseException as interruption:
-            mend(self, interruption)
-            raise
+        leave_block(self, error)

@@ -15,7 +15,7 @@ from legato.client.links.completion import CompletionCallable, CompletionListene
 from legato.client.messages.destinations import Destination
 from legato.client.messages.message import DeliveryMode
 from legato.client.messages.sendable import Sendable
-from legato.client.steps import drive, mend
+from legato.client.steps import drive, leave_block, mend
 
 
 class MessageProducer(ProducerSteps):
@@ -140,11 +140,4 @@ class MessageProducer(ProducerSteps):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        if error is None:
-            self.close()
-            return
-        try:
-            drive(self._leave(error))
-        except BaseException as interruption:
-            mend(self, interruption)
-            raise
+        leave_block(self, error)

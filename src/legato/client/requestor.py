@@ -10,7 +10,7 @@ from types import TracebackType
 from legato.client.calls.leaving import in_flight
 from legato.client.calls.requestor_steps import QueueRequestorSteps, TopicRequestorSteps
 from legato.client.messages.message import Message
-from legato.client.steps import drive, mend
+from legato.client.steps import drive, leave_block, mend
 
 
 class QueueRequestor(QueueRequestorSteps):
@@ -49,14 +49,7 @@ class QueueRequestor(QueueRequestorSteps):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        if error is None:
-            self.close()
-            return
-        try:
-            drive(self._leave(error))
-        except BaseException as interruption:
-            mend(self, interruption)
-            raise
+        leave_block(self, error)
 
 
 class TopicRequestor(TopicRequestorSteps):
@@ -95,11 +88,4 @@ class TopicRequestor(TopicRequestorSteps):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        if error is None:
-            self.close()
-            return
-        try:
-            drive(self._leave(error))
-        except BaseException as interruption:
-            mend(self, interruption)
-            raise
+        leave_block(self, error)

@@ -18,7 +18,7 @@ from legato.client.messages import BytesMessage, MapMessage, ObjectMessage, Stre
 from legato.client.messages.destinations import Destination, Queue, TemporaryQueue, TemporaryTopic, Topic
 from legato.client.messages.message import Message
 from legato.client.producer import MessageProducer
-from legato.client.steps import drive, mend
+from legato.client.steps import drive, leave_block, mend
 
 
 class Session(SessionSteps[MessageProducer, MessageConsumer, QueueBrowser]):
@@ -402,11 +402,4 @@ class Session(SessionSteps[MessageProducer, MessageConsumer, QueueBrowser]):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        if error is None:
-            self.close()
-            return
-        try:
-            drive(self._leave(error))
-        except BaseException as interruption:
-            mend(self, interruption)
-            raise
+        leave_block(self, error)

@@ -90,3 +90,15 @@ def mend(whose: Any, interruption: BaseException) -> None:
         # Another one; what is cleaned up may be cleaned up again.
         interrupted(interruption)
         raise
+
+
+def leave_block(whose: Any, error: BaseException | None) -> None:
+    """End a `with` block of what can be closed: in a hurry if an exception leaves it (`calls.leaving`)."""
+    if error is None:
+        whose.close()
+        return
+    try:
+        drive(whose._leave(error))
+    except BaseException as interruption:
+        mend(whose, interruption)
+        raise

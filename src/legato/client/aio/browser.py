@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from types import TracebackType
 
-from legato.client.aio.steps import drive
+from legato.client.aio.steps import drive, leave_block
 from legato.client.calls.browser_steps import BrowserSteps
 from legato.client.calls.leaving import in_flight
 from legato.client.messages.message import Message
@@ -40,7 +40,4 @@ class QueueBrowser(BrowserSteps):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        if error is None:
-            await self.close()
-        else:
-            await drive(self._leave(error))
+        await leave_block(self, error)

@@ -10,7 +10,7 @@ from types import TracebackType
 from legato.client.aio.context import JMSContext
 from legato.client.aio.destinations import TemporaryQueue, TemporaryTopic
 from legato.client.aio.session import Session
-from legato.client.aio.steps import Opening, drive
+from legato.client.aio.steps import Opening, drive, leave_block
 from legato.client.aio.world import EventLoop
 from legato.client.calls.connection_steps import ConnectionSteps, FactorySteps
 from legato.client.calls.leaving import in_flight
@@ -81,10 +81,7 @@ class Connection(ConnectionSteps[Session]):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        if error is None:
-            await self.close()
-        else:
-            await drive(self._leave(error))
+        await leave_block(self, error)
 
 
 class ConnectionFactory(FactorySteps[Connection, JMSContext]):

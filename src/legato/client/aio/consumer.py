@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator
 from types import TracebackType
 from typing import TypeVar, overload
 
-from legato.client.aio.steps import drive
+from legato.client.aio.steps import drive, leave_block
 from legato.client.calls.consumer_steps import _T, ConsumerSteps, expectation
 from legato.client.calls.leaving import in_flight
 from legato.client.messages.message import Message
@@ -145,7 +145,4 @@ class MessageConsumer(ConsumerSteps):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        if error is None:
-            await self.close()
-        else:
-            await drive(self._leave(error))
+        await leave_block(self, error)

@@ -11,7 +11,7 @@ from typing import Any, Self, TypeVar, cast, overload
 
 from legato.client.aio.browser import QueueBrowser
 from legato.client.aio.destinations import TemporaryQueue, TemporaryTopic
-from legato.client.aio.steps import Opening, drive
+from legato.client.aio.steps import Opening, drive, leave_block
 from legato.client.calls.context_steps import ContextSteps
 from legato.client.calls.jms_consumer_steps import _T, JMSConsumerSteps
 from legato.client.calls.jms_producer_steps import JMSProducerSteps
@@ -118,10 +118,7 @@ class JMSConsumer(JMSConsumerSteps):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        if error is None:
-            await self.close()
-        else:
-            await drive(self._leave(error))
+        await leave_block(self, error)
 
 
 class JMSContext(ContextSteps[JMSProducer, JMSConsumer, QueueBrowser]):
@@ -241,7 +238,4 @@ class JMSContext(ContextSteps[JMSProducer, JMSConsumer, QueueBrowser]):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        if error is None:
-            await self.close()
-        else:
-            await drive(self._leave(error))
+        await leave_block(self, error)

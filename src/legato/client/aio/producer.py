@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from types import TracebackType
 
-from legato.client.aio.steps import drive
+from legato.client.aio.steps import drive, leave_block
 from legato.client.calls.leaving import in_flight
 from legato.client.calls.producer_steps import ProducerSteps
 from legato.client.links.completion import CompletionCallable, CompletionListener
@@ -102,7 +102,4 @@ class MessageProducer(ProducerSteps):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        if error is None:
-            await self.close()
-        else:
-            await drive(self._leave(error))
+        await leave_block(self, error)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from types import TracebackType
 
-from legato.client.aio.steps import drive
+from legato.client.aio.steps import drive, leave_block
 from legato.client.calls.leaving import in_flight
 from legato.client.calls.requestor_steps import QueueRequestorSteps, TopicRequestorSteps
 from legato.client.messages.message import Message
@@ -41,10 +41,7 @@ class QueueRequestor(QueueRequestorSteps):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        if error is None:
-            await self.close()
-        else:
-            await drive(self._leave(error))
+        await leave_block(self, error)
 
 
 class TopicRequestor(TopicRequestorSteps):
@@ -75,7 +72,4 @@ class TopicRequestor(TopicRequestorSteps):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        if error is None:
-            await self.close()
-        else:
-            await drive(self._leave(error))
+        await leave_block(self, error)

@@ -13,7 +13,7 @@ from legato.client.aio.browser import QueueBrowser
 from legato.client.aio.consumer import MessageConsumer
 from legato.client.aio.destinations import TemporaryQueue, TemporaryTopic
 from legato.client.aio.producer import MessageProducer
-from legato.client.aio.steps import Opening, drive
+from legato.client.aio.steps import Opening, drive, leave_block
 from legato.client.calls.leaving import in_flight
 from legato.client.calls.session_steps import SessionSteps
 from legato.client.links.session_state import AcknowledgementOutcome
@@ -333,7 +333,4 @@ class Session(SessionSteps[MessageProducer, MessageConsumer, QueueBrowser]):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        if error is None:
-            await self.close()
-        else:
-            await drive(self._leave(error))
+        await leave_block(self, error)

@@ -35,6 +35,14 @@ async def drive(steps: Steps[_T]) -> _T:
         return value
 
 
+async def leave_block(whose: Any, error: BaseException | None) -> None:
+    """End an `async with` block of what can be closed: in a hurry if an exception leaves it (`calls.leaving`)."""
+    if error is None:
+        await whose.close()
+    else:
+        await drive(whose._leave(error))
+
+
 async def _wait(gate: Gate, ready: Callable[[], object], timeout_s: float | None) -> bool:
     """Wait as `Gate.wait` does for threads."""
     loop = asyncio.get_running_loop()
