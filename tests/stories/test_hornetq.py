@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import queue
-import threading
 from collections.abc import Callable
 
 import pytest
@@ -16,32 +15,11 @@ from legato.client import (
     TransactionRolledBackError,
 )
 from legato.testing import BrokerPair
+from tests.integration.client.calling import Calling, until_blocked
 from tests.integration.client.helpers import WAIT_S, drain, receive, send, texts
 
 Connect = Callable[..., Connection]
 HORNETQ = {"failover_contract": "hornetq"}
-
-
-def released(call: Callable[[], object]) -> queue.SimpleQueue[JMSError | None]:
-    """Calls it in a thread; gives the error with which it ends."""
-    ended: queue.SimpleQueue[JMSError | None] = queue.SimpleQueue()
-
-    def run() -> None:
-        try:
-            call()
-        except JMSError as error:
-            ended.put(error)
-        else:
-            ended.put(None)
-
-    threading.Thread(target=run).start()
-    return ended
-
-
-def assert_unblocked(ended: queue.SimpleQueue[JMSError | None]) -> None:
-    error = ended.get(timeout=WAIT_S)
-    assert error is not None
-    assert error.code == "UNBLOCKED"
 
 
 def test_the_session_made_again_does_not_know_what_was_received_in_it(
@@ -72,9 +50,12 @@ def test_a_waiting_receive_is_released_and_the_session_goes_on(
     connection.exception_listener = told.put
     session = connection.create_session()
     consumer = session.create_consumer(session.create_queue(queue_name))
-    waiting = released(lambda: consumer.receive(WAIT_S))
+    receiving = Calling(lambda: consumer.receive(WAIT_S))
+    until_blocked(session)
     pair.fail_over()
-    assert_unblocked(waiting)
+    with pytest.raises(JMSError) as caught:
+        receiving.outcome()
+    assert caught.value.code == "UNBLOCKED"
     assert isinstance(told.get(timeout=WAIT_S), JMSError)
     send(connection, queue_name, "1")
     assert texts(receive(consumer, 1)) == ["1"]
