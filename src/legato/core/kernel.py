@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from legato import limits
 from legato.core.commit import Commit
-from legato.core.effects import Effect, ScanAgain
+from legato.core.effects import Deliver, Effect, ScanAgain
 from legato.core.facts import AnyFact
 from legato.core.outcome import Change
 from legato.core.records import Archive, Bodies, Meta
@@ -15,6 +15,8 @@ from legato.core.steady import SteadyClock
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from legato.core.consumers import Consumer
 
 
 class Kernel:
@@ -74,6 +76,16 @@ class Kernel:
     def emit(self, effect: Effect) -> None:
         """The shell does this, now: it depends on no fact that is not durable."""
         self.effects.append(effect)
+
+    def withdraw(self, consumer: Consumer) -> None:
+        """What the consumer was to be given is not delivered: one that is gone must not cost the next its messages.
+
+        It may be pending still: one turn of the loop can apply several commands before the shell performs effects.
+        """
+        if self.effects:
+            self.effects[:] = [
+                effect for effect in self.effects if not (isinstance(effect, Deliver) and effect.consumer is consumer)
+            ]
 
     def take_effects(self) -> list[Effect]:
         """The effects gathered since the last call."""

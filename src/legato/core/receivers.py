@@ -130,6 +130,7 @@ class Receivers:
         if consumer not in queue.consumers:
             return
         leads = queue.settings.exclusive and queue.gives_to(consumer)
+        self._kernel.withdraw(consumer)
         queue.consumers.remove(consumer)
         if consumer in queue.ring:
             queue.ring.remove(consumer)

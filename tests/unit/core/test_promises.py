@@ -133,6 +133,22 @@ def test_a_lost_connection_rolls_its_transactions_back() -> None:
     assert s.seen["in", 1][0] == 1
 
 
+def test_what_a_lost_consumer_was_to_be_given_goes_to_the_next_one_alone() -> None:
+    """One tick decides a delivery and ends an idle connection: the shell performs effects after both."""
+    s = Scenario()
+    s.publish("in", b"1")
+    s.lose(s.consumer("in", 1), hold_s=0)
+    lost, other = s.consumer("in", 0), s.consumer("in", 0)
+    for consumer in (lost, other):
+        s.broker.receivers.flow(consumer, 1, False, s.now_us)
+    s.broker.dispatcher.dispatch_returned(s.now_us)
+    assert list(lost.unsettled) == [1]
+    s.broker.receivers.detach(lost, clean=False)
+    s.run()
+    assert s.received(other) == [b"1"]
+    assert s.inbox[lost] == []
+
+
 def test_a_commit_that_was_cut_off_is_answered_truly_after_a_crash() -> None:
     """Promise 2; CONTRACT E14."""
     s = Scenario()
