@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping
-from difflib import get_close_matches
 from typing import Any
 
 from legato.errors import ConfigError
+from legato.likeness import meant
 
 PAYLOADS = ("binary", "text")
 PROPERTIES = ("map", "variant")
@@ -223,8 +223,8 @@ def _unknown(name: str, readers: Mapping[str, tuple[str, Reader, str]]) -> str:
         return f"{said}: {advice}."
     if lower.startswith(_KAFKA_PREFIX):
         return f"{said}: options of the client begin with {CLIENT_PREFIX}, such as jms.tls_ca_file."
-    if close := get_close_matches(lower, [*readers, *TLS_OPTIONS, "user", "username", "password"], n=1):
-        return f"{said}; did you mean {_SPELLING.get(close[0], close[0])}?"
+    if like := meant(lower, [*readers, *TLS_OPTIONS, "user", "username", "password"], count_max=1):
+        return f"{said}; did you mean {_SPELLING.get(like[0], like[0])}?"
     return f"{said}; known are {', '.join(_SPELLING.get(each, each) for each in readers)}."
 
 
