@@ -64,7 +64,7 @@ def test_the_loss_of_a_lone_broker_is_told_of_once_and_so_is_its_return(
         assert lines.messages[0].startswith(f"Lost the connection to {lone.url}: ")
         lone.start()
         sending.outcome()
-        assert [record.levelname for record in lines.records] == ["WARNING", "INFO"]
+        assert [record.levelname for record in lines.records] == ["WARNING", "WARNING"]
         assert lines.messages[1].startswith(f"Connected to 127.0.0.1:{lone.port} again after ")
 
 

@@ -24,7 +24,8 @@ def lines(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
     return caplog
 
 
-def test_a_loss_and_its_end_are_a_warning_and_an_information(lines: pytest.LogCaptureFixture) -> None:
+def test_a_loss_and_its_end_are_warnings(lines: pytest.LogCaptureFixture) -> None:
+    """The end was an information: who sees warnings only never learned that the connection is back."""
     log = OutageLog(parse_uri("amqp://ann:secret@tea"))
     log.lost(LOSS, (HOST,), 10.0)
     log.back(back_at())
@@ -34,7 +35,7 @@ def test_a_loss_and_its_end_are_a_warning_and_an_information(lines: pytest.LogCa
             "Lost the connection to amqp://tea:5672: it ended. Trying tea:5672 again until one answers "
             "(reconnect_attempts=-1); calls wait meanwhile.",
         ),
-        ("INFO", "Connected to tea:5672 again after 3.21 s."),
+        ("WARNING", "Connected to tea:5672 again after 3.21 s."),
     ]
 
 
@@ -65,9 +66,18 @@ def test_a_first_connection_that_takes_long_is_told_of_early(lines: pytest.LogCa
     for tenths in range(round(TOLD_EVERY_S * 10)):
         log.waiting("refused", 5.0 + tenths / 10)
     assert lines.messages == [f"Waiting for a broker for {WAIT_TOLD_AFTER_S:.0f} s so far (refused)."]
-    log.first_connected()
+    log.first_connected(HOST, 35.0)
+    assert [record.levelname for record in lines.records] == ["WARNING", "WARNING"]
+    assert lines.messages[-1] == "Connected to tea:5672 after 30 s."
     log.lost(LOSS, (HOST,), 50.0)
     assert lines.messages[-1].startswith("Lost the connection")
+
+
+def test_a_first_connection_that_is_quick_is_not_told_of(lines: pytest.LogCaptureFixture) -> None:
+    log = OutageLog(parse_uri("amqp://tea"))
+    log.waiting("refused", 5.0)
+    log.first_connected(HOST, 5.0 + WAIT_TOLD_AFTER_S / 2)
+    assert lines.messages == []
 
 
 def test_a_broker_that_lets_in_and_drops_at_once_fills_no_log(lines: pytest.LogCaptureFixture) -> None:
@@ -78,6 +88,19 @@ def test_a_broker_that_lets_in_and_drops_at_once_fills_no_log(lines: pytest.LogC
     assert len(lines.records) == 2 * LOSSES_TOLD
     log.lost(LOSS, (HOST,), 1000.0)
     assert lines.messages[-1].endswith(f"It was lost {1000 - LOSSES_TOLD} times more since the last such line.")
+
+
+def test_the_end_of_an_outage_is_told_of_if_the_wait_was(lines: pytest.LogCaptureFixture) -> None:
+    """Of its loss there was no line, as there had been many."""
+    log = OutageLog(parse_uri("amqp://tea"))
+    for hundredths in range(LOSSES_TOLD):
+        log.lost(LOSS, (HOST,), hundredths / 100)
+        log.back(back_at())
+    log.lost(LOSS, (HOST,), 1.0)
+    log.waiting("refused", 1.0 + TOLD_EVERY_S)
+    log.back(back_at())
+    assert lines.messages[-2].startswith("Waiting for a broker for ")
+    assert lines.messages[-1] == "Connected to tea:5672 again after 3.21 s."
 
 
 def test_what_is_lost_before_all_is_restored_is_one_outage(lines: pytest.LogCaptureFixture) -> None:

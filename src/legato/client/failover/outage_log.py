@@ -1,5 +1,7 @@
 """Log of outages: a line when a connection is lost, one now and then while there is none, one at its end.
 
+They are all warnings: who sees the loss is to see the return too.
+
 Pure but for the log: times are arguments, in seconds of one monotonic clock.
 """
 
@@ -29,6 +31,8 @@ class OutageLog:
         self._uri = uri
         self._began: float | None = None
         """Since when there is no connection; None while there is one."""
+        self._told = False
+        """Whether there is a line about the present outage: its end then has one, too."""
         self._told_at: list[float] = []
         """Of the last losses."""
         self._untold = 0
@@ -42,9 +46,11 @@ class OutageLog:
             return
         self._began = now
         self._next_line_s = TOLD_EVERY_S
+        self._told = False
         if len(self._told_at) == LOSSES_TOLD and now - self._told_at[0] < LOSSES_TOLD * TOLD_EVERY_S:
             self._untold += 1
             return
+        self._told = True
         self._told_at = [*self._told_at[1 - LOSSES_TOLD :], now]
         options = self._uri.options
         rounds = options.reconnect_attempts
@@ -68,17 +74,19 @@ class OutageLog:
         waited_s = now - self._began
         if waited_s >= self._next_line_s:
             self._next_line_s = waited_s + TOLD_EVERY_S
+            self._told = True
             log.warning("Waiting for a broker for %.0f s so far (%s).", waited_s, sentence(problems))
 
-    def first_connected(self) -> None:
+    def first_connected(self, host: Host, now: float) -> None:
         """A broker let the client in for the first time."""
+        if self._told and self._began is not None:
+            log.warning("Connected to %s after %.0f s.", quoted(host), now - self._began)
         self._began = None
 
     def back(self, event: FailoverEvent) -> None:
         """All is restored."""
         self._began = None
-        # A loss that was not told of has no end that is.
-        level = logging.DEBUG if self._untold else logging.INFO
+        level = logging.WARNING if self._told else logging.DEBUG
         if event.old_host == event.new_host:
             same = ", which is the same broker" if event.same_server else ""
             log.log(

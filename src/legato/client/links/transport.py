@@ -327,7 +327,7 @@ class Transport:
         self._mailbox.selector.register(wire, self._watched)
         if not self.connecting.connected_once:
             self.touched[self.gate] = None
-            self._log.first_connected()
+            self._log.first_connected(wire.host, time.monotonic())
         self.connecting.connected(wire)
         self.outages.begin(wire)
         early, wire.early_events = wire.early_events, []
