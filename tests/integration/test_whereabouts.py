@@ -68,7 +68,10 @@ def test_a_store_that_nobody_serves_is_named_with_what_to_do(tmp_path: Path, mon
 def test_who_named_no_address_is_told_how(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     error = with_whereabouts(JMSError(UNREACHABLE), {"url": "amqp://localhost:5672"}, url_given_by="DEFAULT")
-    assert "name another one with --url amqp://HOST:PORT, or as LEGATO_URL in the environment." in str(error)
+    assert (
+        "name another one with --url amqp://HOST:PORT (amqps:// for TLS), or as LEGATO_URL in the environment."
+        in str(error)
+    )
     assert str(error).endswith("legato serve --store ./store starts one there.")
 
 

@@ -11,8 +11,8 @@ from legato.errors import JMSError
 UNREACHABLE = "No broker can be reached"
 """How the error of the client begins; `legato.client` is imported only where a connection is made."""
 _OF_URL = {
-    "DEFAULT": "That is the default address: name another one with --url amqp://HOST:PORT, or as LEGATO_URL in the "
-    "environment.",
+    "DEFAULT": "That is the default address: name another one with --url amqp://HOST:PORT (amqps:// for TLS), or as "
+    "LEGATO_URL in the environment.",
     "ENVIRONMENT": "The address is from LEGATO_URL; --url names another one.",
 }
 _EVERYWHERE = ("", "0.0.0.0", "[::]", "::")
@@ -58,8 +58,10 @@ def _of_store(store: Path, url: str, *, members_shown: bool) -> str:
         if member.role == Role.PRIMARY and member.listen:
             if _reachable(member.listen) in url:
                 return f"The process {member.pid} serves the store {called} there, and does not answer.{more}"
+            scheme = "amqps" if member.tls else "amqp"
             return (
-                f"The primary of the store {called} is at {member.listen}: add --url amqp://{_reachable(member.listen)}"
+                f"The primary of the store {called} is at {member.listen}: add --url "
+                f"{scheme}://{_reachable(member.listen)}"
             )
     if members:
         return f"The store {called} has no primary at the moment.{more}"

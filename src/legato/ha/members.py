@@ -41,6 +41,8 @@ class Member(msgspec.Struct):
     """When it took its role, microseconds since 1970; `Membership` knows."""
     id: str = ""
     """Unique; given by `Membership`."""
+    tls: bool = False
+    """Whether it speaks TLS there."""
 
 
 class Membership:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import ssl
 from collections.abc import Callable, Iterable
-from difflib import get_close_matches
 from functools import cache
 from typing import Any, get_type_hints
 from urllib.parse import parse_qsl, unquote
@@ -14,6 +13,7 @@ import msgspec
 
 from legato.client.failover.contract import CONTRACTS, FailoverContract
 from legato.errors import ConfigError
+from legato.likeness import meant
 
 PORT_DEFAULT = 5672
 TLS_PORT_DEFAULT = 5671
@@ -188,7 +188,10 @@ def parse_uri(text: str) -> Uri:
     user, colon, password = login.partition(":")
     hosts = tuple(_parse_host(part, tls) for part in hosts_text.split(",") if part.strip())
     if not hosts:
-        raise ConfigError("The connection URI names no host; write amqp://host:5672 or amqp://one:5672,two:5672.")
+        port = TLS_PORT_DEFAULT if tls else PORT_DEFAULT
+        raise ConfigError(
+            f"The connection URI names no host; write {scheme}://host:{port} or {scheme}://one:{port},two:{port}."
+        )
     return Uri(
         hosts=hosts,
         user=unquote(user) if at else None,
@@ -229,7 +232,8 @@ def _parse_host(text: str, tls: bool) -> Host:
     except ValueError:
         port = 0
     if "://" in text:
-        raise ConfigError("The scheme is written once, in front of all hosts: amqp://one:5672,two:5672.")
+        scheme = "amqps" if tls else "amqp"
+        raise ConfigError(f"The scheme is written once, in front of all hosts: {scheme}://one:{default},two:{default}.")
     if "/" in text:
         raise ConfigError(
             f"The host {text!r} has a path; Legato has no virtual hosts of that kind: leave it out, or name AMQP's "
@@ -266,8 +270,8 @@ def parse_options(pairs: Iterable[tuple[str, Any]]) -> Options:
     values: dict[str, Any] = {}
     for name, given in pairs:
         if name not in types:
-            [meant] = get_close_matches(name, types, n=1) or [""]
-            hint = f"Did you mean {meant}?" if meant else f"Known are {', '.join(sorted(types))}."
+            like = meant(name, types, count_max=1)
+            hint = f"Did you mean {like[0]}?" if like else f"Known are {', '.join(sorted(types))}."
             raise ConfigError(f"The connection option {name!r} is unknown. {hint}")
         read, wanted = _READERS[types[name]]
         try:

@@ -78,7 +78,7 @@ class Runtime:
         self._monitor.read = self._read
         if self._console is not None:
             self._console.start()
-        member = Member(Role.STARTING, os.getpid(), self._config.server.listen)
+        member = Member(Role.STARTING, os.getpid(), self._config.server.listen, tls=tls is not None)
         self._membership = Membership(self._config.store_directory, member)
         self._turn(Event.STARTED)
         try:
