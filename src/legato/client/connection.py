@@ -73,12 +73,15 @@ class Connection(ConnectionSteps[Session]):
     def close(self) -> None:
         """Close all sessions, then the connection. May be called again.
 
-        What the broker has not confirmed is waited for while there is a connection, and given up if there is none.
-        Temporary destinations are durably deleted when it returns; over a failover that is waited for as long as
-        `close_timeout_s`.
+        What the broker has not confirmed is waited for as long as the option `close_timeout_s`, in all sessions
+        together; without a connection there is nothing else to wait for. Temporary destinations are durably deleted
+        when it returns; over a failover that is waited for as long. Those that there are while there is no connection
+        end as if it had been lost.
 
         Raises:
             IllegalStateError: one of the connection's own message or completion listeners asks.
+            JMSError: so many messages were not confirmed by then, and are given up (code `TIMEOUT`); the connection is
+                closed.
         """
         try:
             drive(self._leave(in_flight()))

@@ -157,6 +157,9 @@ class MessageConsumer(ConsumerSteps):
     def close(self) -> None:
         """Close: what was not received goes back. May be called again.
 
+        Without a connection it does not wait, and with one at most for the option `close_timeout_s`: the session has
+        acknowledgements confirmed that are not yet.
+
         In CLIENT and INDIVIDUAL mode what was received can still be acknowledged, or given back by `recover()`; until
         then a durable subscription has an active consumer.
 

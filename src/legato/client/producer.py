@@ -127,7 +127,14 @@ class MessageProducer(ProducerSteps):
             raise
 
     def close(self) -> None:
-        """Wait for what is not confirmed yet, then close (Jakarta Messaging 7.3.4). May be called again."""
+        """Wait for what is not confirmed yet, then close (Jakarta Messaging 7.3.4). May be called again.
+
+        Waits at most for the connection's option `close_timeout_s`, be there a broker or not.
+
+        Raises:
+            JMSError: so many messages were not confirmed by then, and are given up (code `TIMEOUT`). Their completion
+                listeners have heard so.
+        """
         try:
             drive(self._leave(in_flight()))
         except BaseException as interruption:

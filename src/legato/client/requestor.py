@@ -36,7 +36,7 @@ class QueueRequestor(QueueRequestorSteps):
             raise
 
     def close(self) -> None:
-        """Close the requestor, and its session."""
+        """Close the requestor, and its session; without a connection its temporary destination ends with the next."""
         try:
             drive(self._leave(in_flight()))
         except BaseException as interruption:
@@ -75,7 +75,7 @@ class TopicRequestor(TopicRequestorSteps):
             raise
 
     def close(self) -> None:
-        """Close the requestor, and its session."""
+        """Close the requestor, and its session; without a connection its temporary destination ends with the next."""
         try:
             drive(self._leave(in_flight()))
         except BaseException as interruption:

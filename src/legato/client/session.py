@@ -385,10 +385,14 @@ class Session(SessionSteps[MessageProducer, MessageConsumer, QueueBrowser]):
     def close(self) -> None:
         """Roll back or give back what is open, close producers and consumers, then the session. May be called again.
 
-        Waits for the listener that runs now, and for completion listeners (Jakarta Messaging 6.2.15).
+        Waits for the listener that runs now, and for completion listeners (Jakarta Messaging 6.2.15). What the broker
+        has not confirmed is waited for as long as the connection's option `close_timeout_s`; without a connection
+        there is nothing else to wait for.
 
         Raises:
             IllegalStateError: one of the session's own listeners asks, which would wait for itself (8.8, 7.3.6).
+            JMSError: so many messages were not confirmed by then, and are given up (code `TIMEOUT`); the session is
+                closed.
         """
         try:
             drive(self._leave(in_flight()))

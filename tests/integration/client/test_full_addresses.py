@@ -19,6 +19,7 @@ from legato.client import (
     TextMessage,
     TransactionRolledBackError,
 )
+from tests.integration.client.calling import Calling
 from tests.integration.client.helpers import WAIT_S, drain, receive, texts
 from tests.support.broker import BrokerPair, broker_pair
 
@@ -132,8 +133,24 @@ def test_completion_listeners_hear_of_what_was_given_up(limited_connection: Limi
     heard: list[object] = []
     for _ in range(3):
         producer.send(TextMessage("x"), completion_listener=lambda message, error: heard.append(error and error.code))
-    session.close()
+    with pytest.raises(
+        JMSError, match="has not confirmed 3 sent messages, which may be lost: it did not answer within"
+    ):
+        session.close()
     assert heard == ["TIMEOUT"] * 3
+
+
+def test_closing_a_producer_does_not_wait_for_ever_for_room(limited_connection: Limited, queue_name: str) -> None:
+    """It did, whatever `close_timeout_s` said."""
+    other = limited_connection()
+    queue = fill(other, f"block.{queue_name}")
+    connection = limited_connection(close_timeout_s=0.2)
+    session = connection.create_session()
+    producer = session.create_producer(queue)
+    producer.send(TextMessage("x"), completion_listener=lambda message, error: None)
+    with pytest.raises(JMSError, match="The producer is closed, but the broker has not confirmed 1 sent message"):
+        Calling(producer.close).outcome()
+    session.close()
 
 
 def test_a_send_that_waits_goes_on_when_there_is_room(limited_connection: Limited, queue_name: str) -> None:

@@ -227,8 +227,12 @@ class JMSContext(ContextSteps[JMSProducer, JMSConsumer, QueueBrowser]):
     async def close(self) -> None:
         """Close the session, and the connection with its last context. May be called again.
 
+        What the broker has not confirmed is waited for as long as the option `close_timeout_s`.
+
         Raises:
             IllegalStateError: one of the context's own listeners asks.
+            JMSError: so many messages were not confirmed by then, and are given up (code `TIMEOUT`); the context is
+                closed.
         """
         await drive(self._leave(in_flight()))
 

@@ -93,7 +93,14 @@ class MessageProducer(ProducerSteps):
         await drive(self._flush(timeout_s))
 
     async def close(self) -> None:
-        """Wait for what is not confirmed yet, then close (Jakarta Messaging 7.3.4). May be called again."""
+        """Wait for what is not confirmed yet, then close (Jakarta Messaging 7.3.4). May be called again.
+
+        Waits at most for the connection's option `close_timeout_s`, be there a broker or not.
+
+        Raises:
+            JMSError: so many messages were not confirmed by then, and are given up (code `TIMEOUT`). Their completion
+                listeners have heard so.
+        """
         await drive(self._leave(in_flight()))
 
     async def __aenter__(self) -> MessageProducer:

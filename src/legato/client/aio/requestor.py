@@ -32,7 +32,7 @@ class QueueRequestor(QueueRequestorSteps):
         return await drive(self._request(message, timeout_s))
 
     async def close(self) -> None:
-        """Close the requestor, and its session."""
+        """Close the requestor, and its session; without a connection its temporary destination ends with the next."""
         await drive(self._leave(in_flight()))
 
     async def __aenter__(self) -> QueueRequestor:
@@ -63,7 +63,7 @@ class TopicRequestor(TopicRequestorSteps):
         return await drive(self._request(message, timeout_s))
 
     async def close(self) -> None:
-        """Close the requestor, and its session."""
+        """Close the requestor, and its session; without a connection its temporary destination ends with the next."""
         await drive(self._leave(in_flight()))
 
     async def __aenter__(self) -> TopicRequestor:

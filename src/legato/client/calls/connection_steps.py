@@ -15,6 +15,8 @@ from legato.amqp.engine.settings import Settings
 from legato.client.calls.described import counted, described
 from legato.client.calls.leaving import leaving
 from legato.client.calls.metadata import ConnectionMetaData, connection_metadata, open_properties
+from legato.client.calls.patience import Patience
+from legato.client.calls.session_guard import SessionGuard, session_closed
 from legato.client.calls.session_steps import SessionSteps
 from legato.client.calls.world import World
 from legato.client.failover.schedule import FailoverEvent
@@ -297,7 +299,7 @@ class ConnectionSteps(Generic[_Session]):
         self._sessions.append(session)
         return session
 
-    def _new_temporary(self, kind: type[_Temporary]) -> Steps[_Temporary]:
+    def _new_temporary(self, kind: type[_Temporary], guard: SessionGuard) -> Steps[_Temporary]:
         base = self._bases.get("base")
         if base is None:
             made = Channel(self._transport, f"{self._name}:t", AcknowledgeMode.AUTO, None, self._options.contract)
@@ -310,9 +312,11 @@ class ConnectionSteps(Generic[_Session]):
         end = TemporaryEnd(base, creator, destination)
         base.transport.post(base.add, end)
         try:
-            yield from self._wait_for(base, lambda: end.ready or end.closed)
+            yield from self._wait_for(base, lambda: end.ready or end.closed or guard.drops_calls)
             if end.error is not None:
                 raise end.error
+            if not end.ready:
+                raise session_closed("create a temporary destination")
         except BaseException:
             base.transport.post(end.close)
             raise
@@ -362,23 +366,32 @@ class ConnectionSteps(Generic[_Session]):
     def _close(self) -> Steps[None]:
         """Close all sessions, then the connection. May be called again.
 
-        What the broker has not confirmed is waited for while there is a connection, and given up if there is none.
-        Temporary destinations are durably deleted when it returns; over a failover that is waited for as long as
-        `close_timeout_s`.
+        What the broker has not confirmed is waited for as long as the option `close_timeout_s`, in all sessions
+        together; without a connection there is nothing else to wait for. Temporary destinations are durably deleted
+        when it returns; over a failover that is waited for as long. Those that there are while there is no connection
+        end as if it had been lost.
 
         Raises:
             IllegalStateError: one of the connection's own message or completion listeners asks.
+            JMSError: so many messages were not confirmed by then, and are given up (code `TIMEOUT`); the connection is
+                closed.
         """
+        patience = Patience("connection", self._options.close_timeout_s, self._transport)
+        yield from self._close_within(patience)
+        patience.check()
+
+    def _close_within(self, patience: Patience) -> Steps[None]:
+        """Close, and tell `patience` what was given up."""
         if self._transport.disowned:
             return
         self._check_not_in_listener("close")
         # Called again all of it is done again, which changes nothing: the first call may have been interrupted.
         self._closed = True
         try:
+            for session in list(self._sessions):
+                yield from session._close_within(patience)
             if self._transport.wire is not None:
-                for session in list(self._sessions):
-                    yield from session._close()
-                yield from self._delete_temporaries()
+                yield from self._delete_temporaries(patience)
             yield from self._transport.stop()
         except BaseException:
             # Nobody waits for it any more, but it ends.
@@ -388,7 +401,7 @@ class ConnectionSteps(Generic[_Session]):
     def _leave(self, error: BaseException | None) -> Steps[None]:
         return leaving(self._close(), self._transport, error)
 
-    def _delete_temporaries(self) -> Steps[None]:
+    def _delete_temporaries(self, patience: Patience) -> Steps[None]:
         """Before the connection closes: a broker that dies of that very moment would keep them for our return."""
         ends = [node.end for node in list(self._temporaries.values())]
         base = self._bases.get("base")
@@ -398,10 +411,7 @@ class ConnectionSteps(Generic[_Session]):
         for end in ends:
             transport.post(end.close)
         transport.hurry()
-        gone = Wait(
-            base.gate, lambda: all(end.closed for end in ends) or transport.error, self._options.close_timeout_s
-        )
-        yield gone
+        yield Wait(base.gate, lambda: all(end.closed for end in ends) or transport.error, patience.for_sends_s)
 
     def _interrupted(self, interruption: BaseException) -> None:
         """A call was interrupted at any line."""
@@ -414,6 +424,10 @@ class ConnectionSteps(Generic[_Session]):
             raise IllegalStateError("The connection is closed.")
         if self._transport.error is not None:
             raise self._transport.error
+
+    def _wake_bases(self) -> None:
+        for base in list(self._bases.values()):
+            base.gate.open()
 
     def _wake_sessions(self) -> None:
         for session in list(self._sessions):

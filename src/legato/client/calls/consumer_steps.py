@@ -323,6 +323,9 @@ class ConsumerSteps(ConsumerWork):
     def _close(self) -> Steps[None]:
         """Close: what was not received goes back. May be called again.
 
+        Without a connection it does not wait, and with one at most for the option `close_timeout_s`: the session has
+        acknowledgements confirmed that are not yet.
+
         In CLIENT and INDIVIDUAL mode what was received can still be acknowledged, or given back by `recover()`; until
         then a durable subscription has an active consumer.
 
@@ -348,9 +351,20 @@ class ConsumerSteps(ConsumerWork):
 
     def _end_closing(self) -> Steps[None]:
         end = self._end
+        transport = self._transport
+        asked: list[bool] = []
+
+        def told() -> None:
+            asked.append(True)
+            self._channel.touch()
+
         if not end.closed and not end.released:
-            self._transport.post(end.release)
-        yield from self._guard.wait_closed(lambda: end.closed or end.released)
+            transport.post(end.release)
+            transport.post(told)
+        yield from self._guard.wait_closed(
+            lambda: end.closed or end.released or (asked and transport.wire is None),
+            self._session._connection._options.close_timeout_s,
+        )
         closed = end.closed
         if closed:
             self._acknowledgements.forget_consumer(end)

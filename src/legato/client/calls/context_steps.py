@@ -14,6 +14,7 @@ from legato.client.calls.jms_consumer_steps import JMSConsumerSteps
 from legato.client.calls.jms_producer_steps import JMSProducerSteps
 from legato.client.calls.leaving import leaving
 from legato.client.calls.metadata import ConnectionMetaData
+from legato.client.calls.patience import Patience
 from legato.client.calls.producer_steps import ProducerSteps
 from legato.client.calls.session_steps import SessionSteps
 from legato.client.links.session_state import AcknowledgementOutcome, AcknowledgeMode, checked_mode
@@ -112,20 +113,27 @@ class ContextSteps(Generic[_Producer, _Consumer, _Browser]):
     def _close(self) -> Steps[None]:
         """Close the session, and the connection with its last context. May be called again.
 
+        What the broker has not confirmed is waited for as long as the option `close_timeout_s`.
+
         Raises:
             IllegalStateError: one of the context's own listeners asks.
+            JMSError: so many messages were not confirmed by then, and are given up (code `TIMEOUT`); the context is
+                closed.
         """
         if self._connection._transport.disowned:
             return
         self._connection._check_not_in_listener("close")
         # Called again all of it is done again, which changes nothing: the first call may have been interrupted.
         self._closed = True
+        connection = self._connection
+        patience = Patience("context", connection._options.close_timeout_s, connection._transport)
         if self._made is not None:
-            yield from self._made._close()
+            yield from self._made._close_within(patience)
         with contextlib.suppress(ValueError):
             self._family.remove(self)
         if not self._family:
-            yield from self._connection._close()
+            yield from connection._close_within(patience)
+        patience.check()
 
     def _leave(self, error: BaseException | None) -> Steps[None]:
         return leaving(self._close(), self._connection._transport, error)

@@ -7,6 +7,7 @@ import sys
 
 from legato.client.links.transport import Transport
 from legato.client.steps import Await, Steps, Wait
+from legato.errors import JMSError
 from legato.quoting import quoted, sentence
 
 log = logging.getLogger("legato.client")
@@ -54,10 +55,21 @@ def leaving(steps: Steps[None], transport: Transport, error: BaseException | Non
                 step = steps.send(answer)
     except StopIteration:
         return
+    except JMSError as failure:
+        if _GIVEN_UP not in vars(failure):
+            raise
+        # The caller is told of the exception because of which it closes.
+        log.warning("%s", sentence(failure))
+        mark_given_up(error)
     except _UnansweredError:
         if not at_once:
             _tell(transport, error)
-        vars(error)[_GIVEN_UP] = True
+        mark_given_up(error)
+
+
+def mark_given_up(error: BaseException) -> None:
+    """The broker was waited for long enough: the `with` blocks that the exception leaves wait no more."""
+    vars(error)[_GIVEN_UP] = True
 
 
 def _is_told_again(error: BaseException) -> bool:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from legato.client.calls.described import described
 from legato.client.calls.leaving import leaving
+from legato.client.calls.patience import GIVEN_UP_AFTER_S, Losses, Patience
 from legato.client.calls.ports import SessionPort
 from legato.client.links.completion import Completion, CompletionCallable, CompletionListener
 from legato.client.links.sender_end import SenderEnd
@@ -277,7 +278,7 @@ class ProducerSteps:
 
     def _confirmed(self, send: Send) -> Steps[None]:
         try:
-            yield from self._guard.wait(lambda: send.done, "send")
+            yield from self._guard.wait(lambda: send.done, "send", unconfirmed=True)
         except BaseException:
             # Nobody will ask for its outcome now: a refusal goes to the exception listener.
             send.watched = False
@@ -292,7 +293,7 @@ class ProducerSteps:
             JMSError: that took longer than `timeout_s` seconds, or the connection is gone for good.
         """
         with self._guard.used():
-            if not (yield from self._guard.wait(self._flushed, "flush", timeout_s)):
+            if not (yield from self._guard.wait(self._flushed, "flush", timeout_s, unconfirmed=True)):
                 raise JMSError(f"Not all messages were confirmed within {timeout_s:g} s.", code="TIMEOUT")
         yield from self._tell_duplicates()
 
@@ -323,7 +324,14 @@ class ProducerSteps:
     # -- the end -----------------------------------------------------------------------------------------
 
     def _close(self) -> Steps[None]:
-        """Wait for what is not confirmed yet, then close (Jakarta Messaging 7.3.4). May be called again."""
+        """Wait for what is not confirmed yet, then close (Jakarta Messaging 7.3.4). May be called again.
+
+        Waits at most for the connection's option `close_timeout_s`, be there a broker or not.
+
+        Raises:
+            JMSError: so many messages were not confirmed by then, and are given up (code `TIMEOUT`). Their completion
+                listeners have heard so.
+        """
         if self._channel.transport.disowned:
             return
         self._guard.check_not_completing("close a producer of")
@@ -334,11 +342,27 @@ class ProducerSteps:
         for end in ends:
             if not end.closed:
                 channel.transport.post(end.close)
-        yield from self._guard.wait_closed(lambda: all(end.closed for end in ends) and not self._under_way())
-        if self._transactions.current is None:
+        transport = channel.transport
+        patience = Patience("producer", self._session._connection._options.close_timeout_s, transport)
+        losses = Losses(channel)
+        transacted = self._transactions.current is not None
+
+        def over() -> bool:
+            # What a transaction has sent is confirmed by its commit: the links close when it went out.
+            left_to_commit = transacted and transport.wire is None
+            return left_to_commit or (all(end.closed for end in ends) and not self._under_way())
+
+        if not (yield from self._guard.wait_closed(over, patience.for_sends_s)) and not transacted:
+            error = patience.error_of_send()
+            for end in ends:
+                channel.transport.post(end.give_up, error)
+            yield from self._guard.wait_closed(over, GIVEN_UP_AFTER_S)
+        if not transacted:
             yield from self._guard.wait_for_completions()
         self._session._members.forget_producer(self)
         yield from self._tell_duplicates()
+        losses.tell(patience)
+        patience.check()
 
     def _leave(self, error: BaseException | None) -> Steps[None]:
         return leaving(self._close(), self._channel.transport, error)

@@ -75,10 +75,11 @@ class RequestorSteps:
         self._consumer = yield from session._factory.create_consumer(self._replies)
 
     def _close(self) -> Steps[None]:
-        """Close the requestor, and its session."""
+        """Close the requestor, and its session; without a connection its temporary destination ends with the next."""
+        transport = self._session._channel.transport
         if self._consumer is not None and self._replies is not None:
             yield from self._consumer._close()
-            yield from self._replies._delete()
+            yield from self._replies._delete(lambda: transport.wire is None)
         yield from self._session._close()
 
     def _leave(self, error: BaseException | None) -> Steps[None]:

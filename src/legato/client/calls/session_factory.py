@@ -80,12 +80,12 @@ class SessionFactory(Generic[_Producer, _Consumer, _Browser]):
     def create_temporary_queue(self) -> Steps[TemporaryQueue]:
         """A queue that only this connection receives from, and that ends with it or by its `delete()`."""
         with self._guard.used():
-            return (yield from self._connection._new_temporary(self._connection._temporary_queue_type))
+            return (yield from self._connection._new_temporary(self._connection._temporary_queue_type, self._guard))
 
     def create_temporary_topic(self) -> Steps[TemporaryTopic]:
         """A topic that only this connection receives from, and that ends with it or by its `delete()`."""
         with self._guard.used():
-            return (yield from self._connection._new_temporary(self._connection._temporary_topic_type))
+            return (yield from self._connection._new_temporary(self._connection._temporary_topic_type, self._guard))
 
     # -- producers, consumers, browsers ------------------------------------------------------------------
 

@@ -58,6 +58,11 @@ class SessionGuard:
         if self.channel.error is not None:
             raise self.channel.error
 
+    @property
+    def drops_calls(self) -> bool:
+        """Whether no call waits for the broker any more, unless something of it is unconfirmed."""
+        return self.closed and self.channel.transport.wire is None
+
     def misused(self) -> JMSError:
         """What a caller is told that does not get the turn."""
         if self.channel.transport.disowned and self.channel.error is not None:
@@ -72,11 +77,19 @@ class SessionGuard:
     # -- waiting for the I/O thread ----------------------------------------------------------------------
 
     def wait(
-        self, ready: Callable[[], object], what: str, timeout_s: float | None = None, *, resolved: bool = False
+        self,
+        ready: Callable[[], object],
+        what: str,
+        timeout_s: float | None = None,
+        *,
+        resolved: bool = False,
+        unconfirmed: bool = False,
     ) -> Steps[bool]:
         """Wait for the I/O thread; raises what ended the session or connection meanwhile.
 
         Args:
+            unconfirmed: whether something is lost, or in doubt, if the wait ends early. Otherwise it ends when the
+                session is closed while there is no connection.
             resolved: whether to wait for the truth, even if the failover contract releases blocked calls.
         """
         channel = self.channel
@@ -89,7 +102,8 @@ class SessionGuard:
 
         def over() -> object:
             released = releases and channel.interruptions != interruptions
-            return ready() or channel.error or transport.error or released
+            dropped = self.drops_calls and not unconfirmed
+            return ready() or channel.error or transport.error or released or dropped
 
         self.blocked = True
         try:
@@ -98,16 +112,22 @@ class SessionGuard:
         finally:
             self.blocked = False
         if not ready():
-            raise channel.error or transport.error or _released(what)
+            dropped = self.drops_calls and not unconfirmed
+            raise channel.error or transport.error or (session_closed(what) if dropped else _released(what))
         return True
 
-    def wait_closed(self, closed: Callable[[], bool]) -> Steps[None]:
-        """Wait for the I/O thread to close something; a connection that is gone has closed it."""
+    def wait_closed(self, closed: Callable[[], object], timeout_s: float | None = None) -> Steps[bool]:
+        """Wait for the I/O thread to close something; a connection that is gone has closed it.
+
+        Args:
+            timeout_s: at most so long; returns whether it is closed.
+        """
         channel = self.channel
         transport = channel.transport
-        if not transport.is_current_thread:
-            transport.hurry()
-            yield Wait(channel.gate, lambda: closed() or channel.error or transport.error)
+        if transport.is_current_thread:
+            return True
+        transport.hurry()
+        return bool((yield Wait(channel.gate, lambda: closed() or channel.error or transport.error, timeout_s)))
 
     # -- completion listeners ----------------------------------------------------------------------------
 
@@ -126,6 +146,14 @@ class SessionGuard:
         transport = self.channel.transport
         if not completions.all_called and not transport.notifier.is_current:
             yield Wait(self.channel.gate, lambda: completions.all_called or transport.ended, for_listener=True)
+
+
+def session_closed(what: str) -> JMSError:
+    """What a blocked call raises whose session is closed while there is no broker that could answer."""
+    return JMSError(
+        f"The session was closed while there was no connection to a broker, during a call that was to {what}.",
+        code=UNBLOCKED,
+    )
 
 
 def _released(what: str) -> JMSError:

@@ -9,6 +9,7 @@ from legato.client.calls.browser_steps import BrowserSteps
 from legato.client.calls.consumer_steps import ConsumerSteps
 from legato.client.calls.described import counted, described
 from legato.client.calls.leaving import leaving
+from legato.client.calls.patience import Losses, Patience
 from legato.client.calls.ports import ConnectionPort
 from legato.client.calls.producer_steps import ProducerSteps
 from legato.client.calls.session_acknowledgements import SessionAcknowledgements
@@ -22,14 +23,10 @@ from legato.client.calls.undertakings import Undertakings
 from legato.client.links.channel import Channel
 from legato.client.links.session_state import AcknowledgeMode, Transaction
 from legato.client.steps import Steps, Wait
-from legato.errors import JMSError
 
 _Producer = TypeVar("_Producer", bound=ProducerSteps)
 _Consumer = TypeVar("_Consumer", bound=ConsumerSteps)
 _Browser = TypeVar("_Browser", bound=BrowserSteps)
-
-GIVEN_UP_AFTER_S = 1.0
-"""What was given up has at least so long to end in good order, before all else is given up too."""
 
 
 class SessionSteps(Generic[_Producer, _Consumer, _Browser]):
@@ -147,11 +144,21 @@ class SessionSteps(Generic[_Producer, _Consumer, _Browser]):
     def _close(self) -> Steps[None]:
         """Roll back or give back what is open, close producers and consumers, then the session. May be called again.
 
-        Waits for the listener that runs now, and for completion listeners (Jakarta Messaging 6.2.15).
+        Waits for the listener that runs now, and for completion listeners (Jakarta Messaging 6.2.15). What the broker
+        has not confirmed is waited for as long as the connection's option `close_timeout_s`; without a connection
+        there is nothing else to wait for.
 
         Raises:
             IllegalStateError: one of the session's own listeners asks, which would wait for itself (8.8, 7.3.6).
+            JMSError: so many messages were not confirmed by then, and are given up (code `TIMEOUT`); the session is
+                closed.
         """
+        patience = Patience("session", self._connection._options.close_timeout_s, self._channel.transport)
+        yield from self._close_within(patience)
+        patience.check()
+
+    def _close_within(self, patience: Patience) -> Steps[None]:
+        """Close, and tell `patience` what was given up."""
         if self._channel.transport.disowned:
             return
         self._check_not_in_listener("close")
@@ -160,19 +167,24 @@ class SessionSteps(Generic[_Producer, _Consumer, _Browser]):
         # Called again all of it is done again, which changes nothing: the first call may have been interrupted.
         guard = self._guard
         guard.closed = True
+        losses = Losses(self._channel)
+        # Calls that wait for a broker that is not there, with nothing of theirs on its way, end now.
+        self._channel.gate.open()
+        self._connection._wake_bases()
         dispatcher = self._listeners.dispatcher
         if dispatcher is not None:
             dispatcher.stop()
-            yield from self._patiently(lambda: dispatcher.ended, for_listener=True)
+            yield from self._patiently(lambda: dispatcher.ended, patience, for_listener=True)
         self._members.close_consumers()
         self._channel.gate.open()
         # Another thread's receive() returns now; its commit() or send() first comes to its end.
-        if not (yield from guard.turn.awaited(self._patience_s)):
-            self._give_up_sends()
-            while not (yield from guard.turn.awaited(max(self._patience_s, GIVEN_UP_AFTER_S))):
-                self._give_up()
+        if not (yield from guard.turn.awaited(patience.for_sends_s)):
+            self._give_up_sends(patience)
+            while not (yield from guard.turn.awaited(patience.for_all_s)):
+                self._give_up(patience)
         try:
-            yield from self._close_all()
+            yield from self._close_all(patience)
+            losses.tell(patience)
         except BaseException:
             # Nobody waits for it any more, but it ends.
             self._channel.transport.post(self._channel.close)
@@ -180,20 +192,20 @@ class SessionSteps(Generic[_Producer, _Consumer, _Browser]):
         finally:
             guard.turn.release()
 
-    def _close_all(self) -> Steps[None]:
+    def _close_all(self, patience: Patience) -> Steps[None]:
         channel = self._channel
         undertaking = self._undertakings.current
         if undertaking is not None and channel.error is None:
             undertaking.ask()
-            yield from self._patiently(undertaking.over)
+            yield from self._patiently(undertaking.over, patience)
             if undertaking.over():
                 undertaking.conclude()
         transaction = self._transactions.current
         if channel.coordinator is not None and transaction is not None and channel.error is None:
             channel.transport.post(channel.coordinator.end, transaction, False, Transaction())
-            yield from self._patiently(lambda: transaction.outcome is not None)
+            yield from self._patiently(lambda: transaction.outcome is not None, patience)
         channel.transport.post(channel.close)
-        yield from self._patiently(lambda: channel.closed)
+        yield from self._patiently(lambda: channel.closed, patience)
         yield from self._guard.wait_for_completions()
         self._members.forget_all()
         self._connection._forget_session(self)
@@ -201,48 +213,35 @@ class SessionSteps(Generic[_Producer, _Consumer, _Browser]):
     def _leave(self, error: BaseException | None) -> Steps[None]:
         return leaving(self._close(), self._channel.transport, error)
 
-    @property
-    def _patience_s(self) -> float:
-        return self._connection._options.close_timeout_s
-
-    def _patiently(self, ready: Callable[[], object], *, for_listener: bool = False) -> Steps[None]:
+    def _patiently(self, ready: Callable[[], object], patience: Patience, *, for_listener: bool = False) -> Steps[None]:
         """Wait for something that closing needs; what the broker does not confirm for too long is given up."""
         channel = self._channel
         transport = channel.transport
         if transport.is_current_thread:
             return
         transport.hurry()
-        patience_s = self._patience_s
 
         def over() -> object:
             return ready() or channel.error or transport.error
 
-        if not (yield Wait(channel.gate, over, patience_s, for_listener=for_listener)):
-            self._give_up_sends()
-            longer_s = max(patience_s, GIVEN_UP_AFTER_S)
-            while not (yield Wait(channel.gate, over, longer_s, for_listener=for_listener)):
-                self._give_up()
+        if not (yield Wait(channel.gate, over, patience.for_sends_s, for_listener=for_listener)):
+            self._give_up_sends(patience)
+            while not (yield Wait(channel.gate, over, patience.for_all_s, for_listener=for_listener)):
+                self._give_up(patience)
 
-    def _give_up_sends(self) -> None:
-        error = JMSError(
-            f"The session was closed, and the broker did not confirm the message within {self._patience_s:g} s; "
-            "whether it is stored is not known.",
-            code="TIMEOUT",
-        )
+    def _give_up_sends(self, patience: Patience) -> None:
         channel = self._channel
-        channel.transport.post(channel.give_up_sends, error)
+        channel.transport.post(channel.give_up_sends, patience.error_of_send())
+        if channel.transport.wire is None:
+            # Nobody will confirm anything else either.
+            self._give_up(patience)
         channel.transport.hurry()
 
-    def _give_up(self) -> None:
+    def _give_up(self, patience: Patience) -> None:
         """Whatever else the broker has not answered: who is blocked in a call on the session hears so."""
         dispatcher = self._listeners.dispatcher
         if dispatcher is not None and not dispatcher.ended and not self._guard.blocked:
             return  # A listener of the application takes its time (Jakarta Messaging 6.2.15).
-        error = JMSError(
-            f"The session was closed, and the broker did not answer within {self._patience_s:g} s; what came of the "
-            "call is not known.",
-            code="TIMEOUT",
-        )
         channel = self._channel
-        channel.transport.post(channel.give_up, error)
+        channel.transport.post(channel.give_up, patience.error_of_call())
         channel.transport.hurry()

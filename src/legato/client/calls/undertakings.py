@@ -81,7 +81,9 @@ class Undertakings:
         self.current = undertaking
         undertaking.ask()
         try:
-            yield from self._guard.wait(over or undertaking.over, undertaking.what, resolved=undertaking.resolved)
+            yield from self._guard.wait(
+                over or undertaking.over, undertaking.what, resolved=undertaking.resolved, unconfirmed=True
+            )
         except JMSError:
             self.current = None
             raise
@@ -101,7 +103,9 @@ class Undertakings:
         over = undertaking.over
         try:
             ready = over if until is None else lambda: over() or until()
-            heard = yield from self._guard.wait(ready, undertaking.what, timeout_s, resolved=undertaking.resolved)
+            heard = yield from self._guard.wait(
+                ready, undertaking.what, timeout_s, resolved=undertaking.resolved, unconfirmed=True
+            )
         except JMSError:
             self.current = None
             raise

@@ -77,6 +77,11 @@ class Channel(ChannelEnds):
         self.closing = False
         self.closed = False
         self.error: JMSError | None = None
+        self.sends_given_up = 0
+        """Sends that failed unconfirmed because their link, session or connection ended, and for which no call
+        waited."""
+        self.acknowledgements_given_up = 0
+        """Likewise acknowledgements."""
 
     # -- called by the application's thread --------------------------------------------------------------
 
@@ -205,10 +210,7 @@ class Channel(ChannelEnds):
     def give_up_sends(self, error: JMSError) -> None:
         """The session closes, and the broker has not confirmed its sends for too long: who waits for them hears so."""
         for sender in list(self.senders):
-            if sender.outgoing.waiting or sender.outgoing.unconfirmed:
-                sender.ready = False
-                sender.fail(error)
-                sender.close()
+            sender.give_up(error)
         if self.coordinator is not None:
             self.coordinator.pump()
 
@@ -216,12 +218,15 @@ class Channel(ChannelEnds):
         """The session closes, and the broker has not answered for too long: who waits for anything hears so."""
         self.fail_quietly(error)
         for receiver in list(self.receivers):
+            self.acknowledgements_given_up += receiver.unheard
             receiver.give_up()
         self.touch()
 
     def abandon(self, error: JMSError) -> None:
         """The connection is gone for good: whatever waits hears so."""
         self.fail_quietly(error)
+        if not self.closed:
+            self.acknowledgements_given_up += sum(receiver.unheard for receiver in self.receivers)
         self.closed = True
         self.touch()
 

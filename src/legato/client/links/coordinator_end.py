@@ -188,6 +188,9 @@ class CoordinatorEnd:
             return  # Who was interrupted asks again.
         self.channel.flush_receivers()
         self.current = following
+        if self.link is None and not commit and not transaction.doomed:
+            # What it did it did since the connection was lost: no broker knows of it.
+            transaction.doom(ROLLED_BACK)
         if transaction.doomed:
             self.channel.quiesce(lambda: self._end_doomed(transaction))
         elif not transaction.did_work:

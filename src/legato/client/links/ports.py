@@ -49,6 +49,8 @@ class ChannelPort(Protocol):
     """The engine's, on the present wire."""
     closing: bool
     resolving: bool
+    sends_given_up: int
+    """Sends that failed unconfirmed because their link, session or connection ended, and for which no call waited."""
     coordinator: Any
     """The end of the link for transactions, if the session has them."""
 

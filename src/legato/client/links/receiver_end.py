@@ -188,6 +188,12 @@ class ReceiverEnd(DispositionEnd):
         self.released = False
         self._detach_when_done()
 
+    @property
+    def unheard(self) -> int:
+        """How many acknowledgements are unconfirmed that no call waits for."""
+        outstanding = self.incoming.outstanding.values()
+        return sum(each.state is DeliveryState.ACCEPTING and each.batch is None for each in outstanding)
+
     def give_up(self) -> None:
         """The session closes, and what it accepted was not confirmed for too long: what became of that stays open."""
         outstanding = self.incoming.outstanding

@@ -115,6 +115,7 @@ class SenderEnd:
         self.error = error
         self.closed = True
         self._upload = None
+        self.channel.sends_given_up += self.outgoing.unheard
         # One by one: the application's thread may be adding to them.
         for sends in (self.outgoing.unconfirmed, self.outgoing.waiting):
             while sends:
@@ -298,7 +299,16 @@ class SenderEnd:
         self.closing = True
         self._detach_when_done()
 
+    def give_up(self, error: JMSError) -> None:
+        """It closes, and the broker has not confirmed its sends for too long: who waits for them hears so."""
+        if self.outgoing.waiting or self.outgoing.unconfirmed:
+            self.ready = False
+            self.fail(error)
+            self.close()
+
     def _detach_when_done(self) -> None:
+        if self._upload is None:
+            self.outgoing.drop_done()
         if self.outgoing.waiting or self.outgoing.unconfirmed:
             return
         if self.link is None:

@@ -152,6 +152,20 @@ class Outgoing:
             found.append(self.waiting.pop())
         return found
 
+    @property
+    def unheard(self) -> int:
+        """How many sends are unconfirmed that no call waits for, and no transaction holds."""
+        sends = [*self.unconfirmed, *self.waiting]
+        return sum(
+            not (send.done or send.decided or send.transaction or (send.awaited and send.watched)) for send in sends
+        )
+
+    def drop_done(self) -> None:
+        """Forget what waits and need not be sent any more: its transaction has ended without it."""
+        waiting = self.waiting
+        while waiting and waiting[0].done:
+            waiting.popleft()
+
     def connection_lost(self) -> int:
         """Put what is unconfirmed back in front of what waits, except transactions' sends; returns how many."""
         again = [send for send in self.unconfirmed if send.transaction is None]

@@ -129,8 +129,11 @@ class TemporaryNode:
         """Whether it is deleted."""
         return self.end.closed
 
-    def delete(self) -> Steps[None]:
+    def delete(self, dropped: Callable[[], bool] | None = None) -> Steps[None]:
         """Delete it (Jakarta Messaging 6.2.2); returns when that is durable, be it over a failover.
+
+        Args:
+            dropped: whether that is no longer waited for; it is deleted all the same.
 
         Raises:
             IllegalStateError: a consumer receives from it.
@@ -143,4 +146,4 @@ class TemporaryNode:
         channel = self.end.channel
         channel.transport.post(self.end.close)
         self.connection._temporaries.pop(destination.name, None)
-        yield from self.connection._wait_for(channel, lambda: self.end.closed)
+        yield from self.connection._wait_for(channel, lambda: self.end.closed or (dropped is not None and dropped()))

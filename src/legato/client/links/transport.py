@@ -40,6 +40,9 @@ from legato.errors import JMSError, JMSSecurityError
 
 CLOSE_WAIT_S = 2.0
 """How long `close()` waits for the broker's answer to ours."""
+DROP_WAIT_S = 0.5
+"""How long it waits for the thread if there is no connection: that may be knocking at a host that does not answer, and
+ends by itself."""
 
 
 class _Stopped(Exception):
@@ -73,6 +76,8 @@ class Transport:
         """It was neither started nor stopped yet."""
         self.error: JMSError | None = None
         """Why the connection is gone for good."""
+        self.failed = False
+        """Whether it is gone for good without having been closed."""
         self.finished = False
         self.ended = False
         """Whether the thread has nothing more to do."""
@@ -110,7 +115,9 @@ class Transport:
         """Close the connection in good order, or drop it if there is none; returns when the thread has ended."""
         self.give_up()
         if not self.is_current_thread and self._thread.ident is not None:
-            yield Wait(self.gate, lambda: self.ended, self._login.timeout_s + CLOSE_WAIT_S)
+            away = self.wire is None
+            wait_s = DROP_WAIT_S if away else self._login.timeout_s + CLOSE_WAIT_S
+            yield Wait(self.gate, lambda: self.ended, wait_s)
         yield from self.notifier.stop()
 
     def give_up(self) -> None:
@@ -272,9 +279,14 @@ class Transport:
             self._pause(attempt.wait_s)
             login = self._login.within(attempt.timeout_s_max)
             try:
-                return establish(attempt.host, login, self.connecting.opening_settings())
+                wire = establish(attempt.host, login, self.connecting.opening_settings())
             except (OSError, JMSError) as error:
                 self.connecting.failed(attempt.host, self._explained(attempt.host, error))
+                continue
+            if self._stopping:
+                wire.close()
+                raise _Stopped
+            return wire
 
     def _explained(self, host: Host, error: Exception) -> Exception:
         """The error, after a closer look if a host that never let us in closes the connection without a word."""
@@ -385,6 +397,7 @@ class Transport:
 
     def _fail(self, error: JMSError) -> None:
         self.error = error
+        self.failed = True
         self._finish()
         if self.connecting.connected_once:
             self.report(error)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import IntEnum
 from typing import ClassVar, Protocol
 
@@ -64,8 +65,8 @@ class Node(Protocol):
     def is_deleted(self) -> bool:
         """Whether it is deleted."""
 
-    def delete(self) -> Steps[None]:
-        """Delete it."""
+    def delete(self, dropped: Callable[[], bool] | None = None) -> Steps[None]:
+        """Delete it; it waits for that no longer than `dropped` says."""
 
 
 class Temporary(Destination):
@@ -77,11 +78,11 @@ class Temporary(Destination):
         super().__init__(name)
         self._node = node
 
-    def _delete(self) -> Steps[None]:
+    def _delete(self, dropped: Callable[[], bool] | None = None) -> Steps[None]:
         """`delete()`, as steps for both worlds."""
         if self._node is None:
             raise IllegalStateError(f"The temporary destination {self.name} can be deleted only where it was made.")
-        yield from self._node.delete()
+        yield from self._node.delete(dropped)
 
     def delete(self) -> None:
         """Delete it before its connection closes (Jakarta Messaging 6.2.2).
