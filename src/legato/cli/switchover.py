@@ -23,6 +23,11 @@ def switchover(url: UrlOption = URL_DEFAULT, as_json: JsonOption = False) -> Non
     """
     began = request(url, "switchover", "broker")
     primary = _await_successor(url, began["backups"], began["epoch"])
+    if primary["listen"] not in began["backups"]:
+        raise JMSError(
+            f"No backup took over: {quoted(primary['listen'])} serves again, in epoch {primary['epoch']}. "
+            f"The log of the backup at {', '.join(map(quoted, began['backups']))} says why."
+        )
     if as_json:
         say_json({key: primary[key] for key in ("epoch", "listen", "container_id", "takeover_ms")})
     else:

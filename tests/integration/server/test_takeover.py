@@ -1,6 +1,8 @@
 """One store, several processes: who serves, who waits, who must stop."""
 
 import socket
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -43,12 +45,44 @@ def test_a_backup_that_could_not_serve_says_so_when_it_starts_not_when_it_is_nee
             backup.wait_for_role("active epoch=2")
 
 
+def test_a_primary_whose_port_is_taken_begins_no_epoch(tmp_path: Path) -> None:
+    """It began one, and only then found that it could not listen."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with server(tmp_path / "store", port=port) as broker:
+            assert broker.wait() == 1
+            assert f"Cannot listen on 127.0.0.1:{port}: another program listens there" in broker.log.read_text()
+            assert not (tmp_path / "store" / "data.mdb").exists()
+            taken.close()
+            assert broker.start().role == "active epoch=1"
+
+
+def test_a_backup_whose_port_was_taken_since_begins_no_epoch_and_the_old_primary_serves_again(tmp_path: Path) -> None:
+    with server(tmp_path / "store") as primary, server(tmp_path / "store") as backup:
+        with socket.create_server(("127.0.0.1", backup.port)):
+            url = f"amqp://127.0.0.1:{primary.port}"
+            switchover = [sys.executable, "-m", "legato.cli", "switchover", "--url", url]
+            done = subprocess.run(switchover, capture_output=True, text=True)
+            assert backup.wait() == 1
+            primary.wait_for_role("active epoch=2")
+        assert f"Cannot listen on 127.0.0.1:{backup.port}: another program listens there" in backup.log.read_text()
+        assert done.returncode == 1
+        assert f"No backup took over: 127.0.0.1:{primary.port} serves again, in epoch 2." in done.stderr
+
+
 def test_a_pair_may_share_one_address(tmp_path: Path) -> None:
-    """Where clients know one address only: its backup can listen when the primary is gone."""
+    """Where clients know one address only: its backup can listen when the primary is gone, and warns that it cannot
+    before."""
     with server(tmp_path / "store") as primary, server(tmp_path / "store", port=primary.port) as backup:
         assert backup.role == "backup"
-        primary.kill()
-        backup.wait_for_role("active epoch=2")
+        [warning] = [line for line in backup.log.read_text().splitlines() if "listens on" in line]
+        assert " WARNING " in warning
+        assert f"process {primary.pid} of this store" in warning
+        assert "give this one an address of its own, with --listen or server.listen" in warning
+        for dies, waits, epoch in ((primary, backup, 2), (backup, primary, 3), (primary, backup, 4)):
+            dies.kill()
+            waits.wait_for_role(f"active epoch={epoch}")
+            assert dies.start().role == "backup"
 
 
 def test_the_dead_primary_comes_back_as_the_backup(tmp_path: Path) -> None:

@@ -3,15 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 import os
+import time
 
 from legato.errors import ListenError
+from legato.ha.lock import StoreLock
 from legato.ha.members import list_members
 from legato.quoting import quoted
 from legato.server.config.configuration import Config
 
 log = logging.getLogger("legato.listening")
+
+PREDECESSOR_PATIENCE_S = 2.0
+"""How long a predecessor on the same address may take to close its sockets: the system frees its lock first."""
+PREDECESSOR_POLL_S = 0.005
+
+_EXPLANATIONS = {
+    errno.EADDRINUSE: "another program listens there (`ss -ltnp` names it). End it, or choose another address",
+    errno.EADDRNOTAVAIL: "this machine has no such address. Choose another",
+    errno.EACCES: "this user may not use that port. Choose one from 1024 on",
+}
 
 
 async def bind(config: Config) -> asyncio.Server:
@@ -24,7 +37,33 @@ async def bind(config: Config) -> asyncio.Server:
     try:
         return await asyncio.get_running_loop().create_server(asyncio.Protocol, host, port, start_serving=False)
     except OSError as error:
-        raise ListenError(f"Cannot listen on {config.server.listen}: {error.strerror or error}.") from None
+        raise listen_error(config, error) from None
+
+
+def listen_error(config: Config, error: OSError) -> ListenError:
+    """The sentence for an address that cannot be had."""
+    where = config.server.listen
+    if explanation := _EXPLANATIONS.get(error.errno or 0):
+        return ListenError(f"Cannot listen on {where}: {explanation}, with --listen or server.listen.")
+    return ListenError(f"Cannot listen on {where}: {error.strerror or error}.")
+
+
+async def bind_as_primary(config: Config, lock: StoreLock) -> asyncio.Server:
+    """As `bind`, for who has just won the lock: a predecessor on the same address may not have closed its sockets yet.
+
+    Raises:
+        ListenError: the address is another's, or no address of this machine.
+    """
+    predecessor = lock.predecessor
+    shares = predecessor is not None and _port_of(predecessor.listen) == config.host_and_port[1]
+    deadline_s = time.monotonic() + (PREDECESSOR_PATIENCE_S if shares else 0.0)
+    while True:
+        try:
+            return await bind(config)
+        except ListenError:
+            if time.monotonic() >= deadline_s:
+                raise
+        await asyncio.sleep(PREDECESSOR_POLL_S)
 
 
 async def see_bindable(config: Config) -> None:
@@ -38,9 +77,20 @@ async def see_bindable(config: Config) -> None:
     try:
         (await bind(config)).close()
     except ListenError:
-        port = config.host_and_port[1]
         for member in list_members(config.store_directory):
-            if member.pid != os.getpid() and member.listen.rpartition(":")[2] == str(port):
-                log.info("= process %d of this store listens on %s too", member.pid, quoted(config.server.listen))
+            if member.pid != os.getpid() and _port_of(member.listen) == config.host_and_port[1]:
+                log.warning(
+                    "! process %d of this store listens on %s too: this backup can serve only after that process has "
+                    "ended or handed over. If clients should know both brokers, give this one an address of its own, "
+                    "with --listen or server.listen",
+                    member.pid,
+                    quoted(config.server.listen),
+                )
                 return
         raise
+
+
+def _port_of(listen: str) -> int:
+    """The port of `HOST:PORT`; -1 if there is none."""
+    port = listen.rpartition(":")[2]
+    return int(port) if port.isdecimal() else -1

@@ -12,7 +12,7 @@ from functools import partial
 from typing import TypeVar
 
 from legato.clock import Clock
-from legato.errors import FencedError, ListenError, StoreError, StoreFormatError, StoreFullError
+from legato.errors import FencedError, StoreError, StoreFormatError, StoreFullError
 from legato.ha.lease import Lease, Standing
 from legato.ha.lock import StoreLock
 from legato.ha.members import list_members
@@ -22,7 +22,7 @@ from legato.server.connections.listener import Listener
 from legato.server.identity.users import Users
 from legato.server.management.takeover_report import Takeover
 from legato.server.process import standby
-from legato.server.process.bound_address import bind
+from legato.server.process.bound_address import bind_as_primary, listen_error
 from legato.server.process.service import Service
 from legato.server.process.watchdog import Watchdog
 from legato.server.storage.fault_injection import open_store
@@ -94,11 +94,27 @@ class PrimaryEpoch:
             leaves: is called when nothing more is taken from clients.
 
         Raises:
-            ConfigError: the configuration cannot be used here.
+            ListenError: the address is another's; no epoch has begun, unless somebody took the address at that moment.
             FencedError: the lock became another's before the epoch had begun.
             StoreError: the store cannot be used.
         """
         won = time.monotonic()
+        # Before anything is done to the store: an epoch of who cannot listen would only end its predecessor's.
+        bound = await bind_as_primary(self._config, self._lock)
+        try:
+            return await self._reign(takeover, tls, won, bound, began, leaves)
+        finally:
+            bound.close()
+
+    async def _reign(
+        self,
+        takeover: Takeover,
+        tls: ssl.SSLContext | None,
+        won: float,
+        bound: asyncio.Server,
+        began: Callable[[int], None],
+        leaves: Callable[[], None],
+    ) -> EpochEnding:
         config = self._config
         store = await self._open_store()
         if store is None:
@@ -115,7 +131,7 @@ class PrimaryEpoch:
                 config, store, meta, self._clock, lease, self, self._read_config, expected, self._users
             )
             self._lock.describe(meta.epoch, config.server.listen, service.handshake.backup_token)
-            self._listener = await self._listen(service, tls)
+            self._listener = self._listen(service, bound, tls)
             takeover.takeover_ms = round((time.monotonic() - won) * 1000, 1)
             service.takeover = takeover
             service.broker.begin_serving(self._clock.now_us(), takeover.cause, round(takeover.detection_ms * 1000))
@@ -175,19 +191,15 @@ class PrimaryEpoch:
         self._lock.release(ending)
         return ending
 
-    async def _listen(self, service: Service, tls: ssl.SSLContext | None) -> Listener:
+    def _listen(self, service: Service, bound: asyncio.Server, tls: ssl.SSLContext | None) -> Listener:
+        """Accept connections at the bound sockets; `bound` has nothing to do with them any more."""
         try:
-            server = await bind(self._config)
-            try:
-                return Listener(service, server.sockets, tls, lambda: self._config.server.handshake_timeout_s)
-            except OSError as error:  # Two can bind an address; one of them can listen.
-                where = self._config.server.listen
-                raise ListenError(f"Cannot listen on {where}: {error.strerror or error}.") from None
-            finally:
-                server.close()
-        except ListenError:
+            return Listener(service, bound.sockets, tls, lambda: self._config.server.handshake_timeout_s)
+        except OSError as error:  # Two can bind an address; one of them can listen.
             service.abort()
-            raise
+            raise listen_error(self._config, error) from None
+        finally:
+            bound.close()
 
     def use_tls(self, context: ssl.SSLContext) -> None:
         """Connections that come from now on speak TLS with these settings; those that there are go on as they are."""
