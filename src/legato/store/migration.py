@@ -52,6 +52,8 @@ SPARE_BYTES = 16 << 20
 SPARE_MAP_BYTES = 1 << 20
 """Room that must be left in the map."""
 META = "meta"
+PROGRESS_ENTRIES = 10_000
+"""After so many entries of a database it is said how far a step has come."""
 
 
 class Stage(StrEnum):
@@ -86,6 +88,7 @@ def migrate(
     map_bytes: int = limits.STORE_MAP_BYTES_DEFAULT,
     keep: bool = True,
     reached: Callable[[Stage], object] = lambda stage: None,
+    progress: Callable[[str], object] = lambda said: None,
 ) -> None:
     """Bring the store in `path` to the present format, if it has a former one; nobody may serve from it meanwhile.
 
@@ -95,6 +98,7 @@ def migrate(
         map_bytes: as of `LmdbStore`.
         keep: whether a copy of the former store is kept in the directory `before-format-N`.
         reached: is called at each stage.
+        progress: is told in words how far it has come, for people.
 
     Raises:
         StoreFullError: the disk has no room for it; nothing was changed.
@@ -111,7 +115,7 @@ def migrate(
             began_s = time.monotonic()
             kept: Path | None = None
             while (version := read_format(environment, path)) != FORMAT_VERSION:
-                kept = _take_step(environment, path, version, keep, map_bytes, reached) or kept
+                kept = _take_step(environment, path, version, keep, map_bytes, reached, progress) or kept
                 reached(Stage.COMMITTED)
             took_s = time.monotonic() - began_s
             log.info("= the store in %s has format %d now, after %.1f s", path, FORMAT_VERSION, took_s)
@@ -128,7 +132,13 @@ def migrate(
 
 
 def _take_step(
-    environment: Any, path: Path, version: int, keep: bool, map_bytes: int, reached: Callable[[Stage], object]
+    environment: Any,
+    path: Path,
+    version: int,
+    keep: bool,
+    map_bytes: int,
+    reached: Callable[[Stage], object],
+    progress: Callable[[str], object],
 ) -> Path | None:
     """Go to the next format; returns the directory of the copy that is kept."""
     step = STEPS[version]
@@ -151,10 +161,13 @@ def _take_step(
             )
         reached(Stage.BEGUN)
         if keep and there is None:
+            progress(f"copying the store as it was, {_mib(live_bytes)}")
             there = _keep(environment, path, version, state, reached)
         reached(Stage.KEPT)
         after = _After(environment, writing, handles)
-        step.write(_Before(reading, handles), after, time.time_ns() // 1000)
+        before = _Before(reading, handles, lambda said: progress(f"format {version + 1}, {said}"))
+        step.write(before, after, time.time_ns() // 1000)
+        progress(f"format {version + 1}, writing to the disk")
         after.put(META, FORMAT_KEY, str(version + 1).encode())
         after.put(META, WRITTEN_BY_KEY, __version__.encode())
         reached(Stage.WRITTEN)
@@ -232,13 +245,19 @@ def _decode_state(value: bytes | memoryview) -> State:
 class _Before:
     """See `format_steps.Before`."""
 
-    def __init__(self, txn: Any, handles: dict[str, Any]) -> None:
+    def __init__(self, txn: Any, handles: dict[str, Any], progress: Callable[[str], object]) -> None:
         self._txn = txn
         self._handles = handles
+        self._progress = progress
 
     def items(self, database: str) -> Iterator[tuple[memoryview, memoryview]]:
-        with self._txn.cursor(db=self._handles[database]) as cursor:
-            yield from cursor
+        handle = self._handles[database]
+        entries = self._txn.stat(handle)["entries"]
+        with self._txn.cursor(db=handle) as cursor:
+            for done, item in enumerate(cursor):
+                if done % PROGRESS_ENTRIES == 0:
+                    self._progress(f"{database}: {done * 100 // max(entries, 1)} %")
+                yield item
 
 
 class _After:

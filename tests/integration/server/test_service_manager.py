@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -20,9 +21,13 @@ from legato.cli.main import app
 from legato.failpoints import VARIABLE, DrillOrders, Stuck
 from legato.server.config.configuration import load
 from legato.server.identity.users import Users
+from legato.server.process.service_manager import ServiceManager
 from legato.server.process.usable import see_usable
+from tests.integration.ha.test_full_disk import WITHOUT_RESERVE
 from tests.integration.ha.test_heartbeats import QUICK
-from tests.support.server import server
+from tests.support.server import Server, server
+from tests.support.small_disk import small_disk
+from tests.support.stores import unpack
 
 ROOT = Path(__file__).parents[3]
 DEPLOY = ROOT / "deploy"
@@ -86,6 +91,50 @@ def test_it_hears_when_a_broker_is_ready_and_what_it_is_that_its_loop_turns_and_
         backup.signal(15)
         manager.hear("STOPPING=1")
         assert backup.wait() == 0
+
+
+def test_a_migration_at_the_start_is_given_time_and_says_how_far_it_is(tmp_path: Path, manager: Manager) -> None:
+    """systemd ended a broker whose migration took longer than `TimeoutStartSec`, and each start after it too."""
+    store = unpack("1", tmp_path / "store")
+    with server(store, environment=manager.environment) as broker:
+        assert manager.hear("EXTEND_TIMEOUT_USEC=").splitlines() == [
+            "EXTEND_TIMEOUT_USEC=60000000",
+            "STATUS=migrating the store: beginning",
+        ]
+        assert manager.hear("READY=1") == f"READY=1\nSTATUS={broker.role}"
+
+
+def test_a_broker_that_waits_for_room_at_its_start_is_given_time_and_says_for_what_it_waits(
+    tmp_path: Path, manager: Manager
+) -> None:
+    with small_disk(tmp_path / "disk", 4 << 20) as disk, ThreadPoolExecutor(1) as executor:
+        disk.fill()
+        broker = Server(disk.path / "store", environment=WITHOUT_RESERVE | manager.environment)
+        broker.log = tmp_path / "broker.log"
+        starting = executor.submit(broker.start)
+        extension, status = manager.hear("EXTEND_TIMEOUT_USEC=").splitlines()
+        assert extension == "EXTEND_TIMEOUT_USEC=60000000"
+        assert status.startswith("STATUS=nobody is served until there is room: ")
+        disk.empty()
+        manager.hear("READY=1")
+        starting.result()
+        assert broker.stop() == 0
+
+
+def test_a_backup_that_migrates_is_ready_already_and_only_says_what_it_does(manager: Manager) -> None:
+    """For it there is no time of a start that could be extended: systemd would extend its watchdog instead."""
+    reports = ServiceManager(manager.environment)
+    reports.ready("backup")
+    reports.busy("migrating the store: format 3,\n messages: 40 %")
+    assert manager.hear("STATUS=migrating") == "STATUS=migrating the store: format 3, messages: 40 %"
+
+
+def test_a_report_is_said_again_when_it_changes_and_not_each_time(manager: Manager) -> None:
+    reports = ServiceManager(manager.environment)
+    for said in ("copying", "copying", "copying", "messages: 40 %"):
+        reports.busy(said)
+    assert manager.hear("STATUS").endswith("STATUS=copying")
+    assert manager.hear("STATUS").endswith("STATUS=messages: 40 %")
 
 
 def test_a_loop_that_is_stuck_is_silent(tmp_path: Path, abstract_manager: Manager) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -74,6 +75,16 @@ def test_each_format_there_was_has_a_store() -> None:
     """Who changes the format adds the last store of the former one: `tools/write_stores.py`."""
     assert {format_of(name) for name in NAMES} == {*STEPS, FORMAT_VERSION}
     assert sorted(STEPS) == list(range(1, FORMAT_VERSION))
+
+
+@pytest.mark.parametrize("name", FORMER)
+def test_a_migration_says_in_words_how_far_it_has_come(name: str, tmp_path: Path) -> None:
+    said: list[str] = []
+    migrate(unpack(name, tmp_path / "store"), progress=said.append)
+    assert re.fullmatch(r"copying the store as it was, \d+ MiB", said[0])
+    if format_of(name) == 1:  # Format 3 only has more databases.
+        assert "format 2, messages: 0 %" in said
+    assert said[-1] == f"format {FORMAT_VERSION}, writing to the disk"
 
 
 @pytest.mark.parametrize("name", NAMES)

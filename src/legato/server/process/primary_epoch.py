@@ -6,7 +6,7 @@ import asyncio
 import logging
 import ssl
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from enum import StrEnum
 from functools import partial
 from typing import TypeVar
@@ -37,6 +37,10 @@ log = logging.getLogger("legato.reign")
 
 FULL_PAUSE_S = 0.5
 """Between two tries to begin an epoch on a full disk."""
+PROGRESS_EVERY_S = 1.0
+"""How often the service manager hears how far a migration has come."""
+PROGRESS_LOG_EVERY_S = 10.0
+"""How often the log says so."""
 
 
 class EpochEnding(StrEnum):
@@ -55,6 +59,9 @@ class EpochEnding(StrEnum):
 class PrimaryEpoch:
     """One epoch of a primary.
 
+    Args:
+        delayed: is told again and again why the epoch cannot begin yet, while that takes longer than usual.
+
     Attributes:
         service: what it runs, once the epoch has begun.
     """
@@ -67,8 +74,10 @@ class PrimaryEpoch:
         read_config: Callable[[], Config],
         watchdog: Watchdog | None = None,
         users: Users | None = None,
+        delayed: Callable[[str], object] = lambda why: None,
     ) -> None:
         self.service: Service | None = None
+        self._delayed = delayed
         self._config = config
         self._lock = lock
         self._clock = clock
@@ -161,27 +170,44 @@ class PrimaryEpoch:
             if not error.former:
                 raise
 
+        progress = [""]
+
         def migrate_store() -> bool:
-            migrate(directory, map_bytes=section.map_bytes)
+            migrate(directory, map_bytes=section.map_bytes, progress=lambda said: progress.__setitem__(0, said))
             return True
 
         # Beside the loop, which is to answer those who ask for our health.
-        if not await self._when_there_is_room(migrate_store, in_thread=True):
+        if not await self._when_there_is_room(migrate_store, in_thread=True, progress=progress):
             return None
         return await self._when_there_is_room(lambda: open_store(directory, section))
 
-    async def _when_there_is_room(self, begin: Callable[[], T], *, in_thread: bool = False) -> T | None:
+    async def _beside_loop(self, work: Callable[[], T], progress: Sequence[str]) -> T:
+        """Result of `work`, which says in `progress` how far it has come."""
+        working = asyncio.ensure_future(asyncio.to_thread(work))
+        logged_s = time.monotonic()
+        while True:
+            self._delayed(f"migrating the store: {progress[0] or 'beginning'}")
+            if (await asyncio.wait([working], timeout=PROGRESS_EVERY_S))[0]:
+                return working.result()
+            if time.monotonic() - logged_s >= PROGRESS_LOG_EVERY_S:
+                logged_s = time.monotonic()
+                log.info("= migrating the store: %s", progress[0])
+
+    async def _when_there_is_room(
+        self, begin: Callable[[], T], *, in_thread: bool = False, progress: Sequence[str] = ("",)
+    ) -> T | None:
         """Result of `begin`, as soon as the disk has room; None if we were told to stop before."""
         told = False
         while True:
             if not self._lock.still_mine():
                 raise FencedError("The lock of the store is no longer ours: its file was replaced.")
             try:
-                return await asyncio.to_thread(begin) if in_thread else begin()
+                return await self._beside_loop(begin, progress) if in_thread else begin()
             except StoreFullError as error:
                 if not told:
                     log.error("! nobody is served until there is room: %s", error)
                 told = True
+                self._delayed(f"nobody is served until there is room: {error}")
             await asyncio.wait([self._over], timeout=FULL_PAUSE_S)
             if self._over.done():
                 return None

@@ -206,7 +206,13 @@ class Runtime:
         if self._stop.is_set():
             return
         primary = self._primary = PrimaryEpoch(
-            self._config, self._lock, self._clock, self._read_config, self._watchdog(), self._users
+            self._config,
+            self._lock,
+            self._clock,
+            self._read_config,
+            self._watchdog(),
+            self._users,
+            self._service_manager.busy,
         )
         try:
             ending = await primary.run(takeover, tls, self._began, lambda: self._turn(Event.LEAVES))
@@ -242,11 +248,3 @@ class Runtime:
         asyncio.get_running_loop().run_in_executor(None, selectors.prepare)
         if self._stop.is_set() and self._primary is not None:
             self._primary.stop()
-
-
-def _announce(role: str) -> None:
-    """The one line on standard output that scripts wait for; nobody may read it, or its disk may be full."""
-    try:
-        print(role, flush=True)
-    except OSError as error:
-        log.warning("! standard output cannot be written: %s", error.strerror)
