@@ -5,6 +5,7 @@ and ends after a last export when its standard input ends: that is a pipe held b
 """
 
 import argparse
+import contextlib
 import os
 import select
 import signal
@@ -15,12 +16,14 @@ from pathlib import Path
 from typing import Protocol
 
 from legato.core.facts import LogRecord
-from legato.errors import ConfigError
+from legato.errors import ConfigError, LegatoError
 from legato.spark.ledger.fact_schema import row_count
 from legato.spark.ledger.segments import LedgerLock, SegmentSpan, exported_through, sweep, write_segment
 from legato.store.lmdb import LmdbStore
 
 POLL_S = 0.2
+RETRY_S = 2.0
+"""Until a ledger that cannot be written is tried again."""
 SEGMENT_S = 2.0
 """A segment is closed after this long: how far the ledger may lag behind the log."""
 
@@ -64,7 +67,11 @@ class Exporter:
             raise ConfigError(f"ledger {ledger} is ahead of the store's log: it was written from another store")
 
     def poll(self, now_s: float) -> list[SegmentSpan]:
-        """Read what the log has now; returns the segments that were written because they were due at `now_s`."""
+        """Read what the log has now; returns the segments that were written because they were due at `now_s`.
+
+        Raises:
+            OSError: one cannot be written; nothing is forgotten, and no more is read than one segment may hold.
+        """
         written = self._read_through(self._log.log_range()[1], now_s)
         if self._pending and now_s - self._pending_since >= self._segment_s:
             written.append(self._write())
@@ -78,7 +85,8 @@ class Exporter:
         return written
 
     def _read_through(self, last: int, now_s: float) -> list[SegmentSpan]:
-        written = []
+        # What could not be written before goes first.
+        written = [self._write()] if self._pending_rows >= SEGMENT_ROWS_MAX else []
         while self._through < last:
             records = self._log.log(self._through, _READ_RECORDS)
             if not records:
@@ -128,10 +136,34 @@ def follow(store_dir: Path, ledger_dir: Path, segment_s: float = SEGMENT_S) -> N
             if stop.wait(POLL_S):
                 return
         exporter = Exporter(opened.store, ledger_dir, segment_s)
-        while not stop.wait(POLL_S):
-            exporter.poll(time.monotonic())
+        failing = False
+        while not stop.wait(RETRY_S if failing else POLL_S):
+            try:
+                exporter.poll(time.monotonic())
+            except OSError as error:
+                if not failing:
+                    _say(f"the ledger {ledger_dir} cannot be written: {_reason(error)}. {_KEPT}")
+                failing = True
+            else:
+                if failing:
+                    _say(f"the ledger {ledger_dir} is written again")
+                failing = False
         if not stop.orphaned:
             exporter.finish(time.monotonic())
+
+
+_KEPT = "The store keeps the facts meanwhile, up to store.log_bytes"
+
+
+def _reason(error: OSError) -> str:
+    """In one line: Arrow's messages name its own source files."""
+    return os.strerror(error.errno) if error.errno else " ".join(str(error).split())
+
+
+def _say(sentence: str) -> None:
+    """A line for the broker, which puts it into its log."""
+    with contextlib.suppress(OSError):
+        print(sentence, file=sys.stderr, flush=True)
 
 
 class _Opened:
@@ -180,10 +212,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--once", action="store_true", help="export what there is and end")
     options = parser.parse_args(arguments)
     os.nice(_NICE)
-    if options.once:
-        export_all(options.store, options.ledger)
-    else:
-        follow(options.store, options.ledger, options.segment_s)
+    try:
+        if options.once:
+            export_all(options.store, options.ledger)
+        else:
+            follow(options.store, options.ledger, options.segment_s)
+    except LegatoError as error:
+        _say(str(error))
+        sys.exit(1)
+    except OSError as error:
+        _say(f"the ledger {options.ledger} cannot be written: {_reason(error)}. {_KEPT}")
+        sys.exit(1)
 
 
 if __name__ == "__main__":

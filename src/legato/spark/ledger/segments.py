@@ -82,9 +82,14 @@ def write_segment(ledger: Path, records: Sequence[tuple[int, LogRecord]]) -> Seg
     """
     span = SegmentSpan(records[0][0], records[-1][0])
     temporary = ledger / f"{_TEMPORARY_PREFIX}{span.file_name}"
-    write_rows(facts_table(records), temporary)
-    sync(temporary)
-    os.replace(temporary, ledger / span.file_name)
+    try:
+        write_rows(facts_table(records), temporary)
+        sync(temporary)
+        os.replace(temporary, ledger / span.file_name)
+    except OSError:
+        # The next try may be of more records, and have another name.
+        temporary.unlink(missing_ok=True)
+        raise
     sync(ledger)
     return span
 

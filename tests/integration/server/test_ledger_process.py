@@ -1,0 +1,66 @@
+"""The process that writes the ledger: what it says when it cannot, and what of that is in the broker's log."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+from legato.core.facts import MessageStored, QueueCreated
+from legato.core.records import Batch
+from legato.spark.ledger.segments import exported_through
+from legato.store.lmdb import LmdbStore
+from tests.support.small_disk import small_disk
+
+EXPORTER = (sys.executable, "-m", "legato.spark.exporter")
+
+
+def fill_log(path: Path) -> int:
+    """A store with a few facts; returns the position of the last."""
+    store = LmdbStore(path)
+    store.begin_epoch("broker", 1)
+    store.commit(Batch(1, 2, [QueueCreated(1, "q")], []))
+    position = 0
+    for seq in range(1, 6):
+        position = store.commit(Batch(1, 10 * seq, [MessageStored(1, seq, 4, f"ID:{seq}")], [b"body"]))
+    store.close()
+    return position
+
+
+def test_a_ledger_on_a_full_disk_costs_one_line_of_the_log_and_is_written_when_there_is_room(tmp_path: Path) -> None:
+    """The log had a page of calls every few seconds."""
+    last = fill_log(tmp_path / "store")
+    with small_disk(tmp_path / "disk", 4 << 20) as disk:
+        ledger = disk.path / "ledger"
+        ledger.mkdir(mode=0o700)
+        disk.fill()
+        command = (*EXPORTER, "--store", tmp_path / "store", "--ledger", ledger, "--segment-s", "0.1")
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as exporter:
+            assert exporter.stderr is not None
+            assert exporter.stderr.readline() == (
+                f"the ledger {ledger} cannot be written: No space left on device. "
+                "The store keeps the facts meanwhile, up to store.log_bytes\n"
+            )
+            disk.empty()
+            assert exporter.stderr.readline() == f"the ledger {ledger} is written again\n"
+            _, rest = exporter.communicate("finish\n", timeout=30)
+        assert rest == ""
+        assert exporter.returncode == 0
+        assert exported_through(ledger) == last
+        assert not list(ledger.glob(".writing-*")), "halves of segments are left"
+
+
+def test_a_ledger_that_is_not_of_this_store_is_one_sentence(tmp_path: Path) -> None:
+    fill_log(tmp_path / "store")
+    command = (*EXPORTER, "--store", tmp_path / "store", "--ledger", tmp_path / "ledger", "--once")
+    subprocess.run(command, check=True)
+    LmdbStore(tmp_path / "new").close()
+    done = subprocess.run(
+        (*EXPORTER, "--store", tmp_path / "new", "--ledger", tmp_path / "ledger", "--once"),
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 1
+    assert (
+        done.stderr == f"ledger {tmp_path / 'ledger'} is ahead of the store's log: it was written from another store\n"
+    )
