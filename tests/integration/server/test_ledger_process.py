@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +11,7 @@ from legato.core.facts import MessageStored, QueueCreated
 from legato.core.records import Batch
 from legato.spark.ledger.segments import exported_through
 from legato.store.lmdb import LmdbStore
+from tests.support.server import server
 from tests.support.small_disk import small_disk
 
 EXPORTER = (sys.executable, "-m", "legato.spark.exporter")
@@ -64,3 +66,19 @@ def test_a_ledger_that_is_not_of_this_store_is_one_sentence(tmp_path: Path) -> N
     assert (
         done.stderr == f"ledger {tmp_path / 'ledger'} is ahead of the store's log: it was written from another store\n"
     )
+
+
+def test_what_the_ledger_process_says_is_in_the_brokers_log_in_its_format(tmp_path: Path) -> None:
+    """It wrote lines of text, and pages of calls, among lines of JSON."""
+    with small_disk(tmp_path / "disk", 4 << 20) as disk:
+        ledger = disk.path / "ledger"
+        ledger.mkdir(mode=0o700)
+        disk.fill()
+        environment = {"LEGATO_SERVER_LOG_FORMAT": "json", "LEGATO_LEDGER_DIRECTORY": str(ledger)}
+        with server(tmp_path / "store", "--ledger", environment=environment) as broker:
+            broker.wait_for_log("cannot be written: No space left on device")
+            records = [json.loads(line) for line in broker.log.read_text().splitlines()]
+            [said] = [record for record in records if "cannot be written" in record["message"]]
+            assert (said["level"], said["logger"]) == ("WARNING", "legato.ledger")
+            disk.empty()
+            broker.wait_for_log("is written again")

@@ -10,6 +10,8 @@ log = logging.getLogger("legato.ledger")
 
 START_DELAY_S = 2.0
 """After a takeover clients come first: starting an exporter costs a second of processor time."""
+START_AGAIN_MAX_S = 60.0
+"""The longest pause before an exporter that ended by itself is started again; each is twice the last one."""
 FINAL_EXPORT_TIMEOUT_S = 20.0
 
 
@@ -24,6 +26,7 @@ class LedgerProcess:
         self._ledger = ledger
         self._process: asyncio.subprocess.Process | None = None
         self._watch: asyncio.Task[None] | None = None
+        self._lines: asyncio.Task[None] | None = None
 
     @staticmethod
     def available() -> bool:
@@ -35,22 +38,31 @@ class LedgerProcess:
         self._watch = asyncio.get_running_loop().create_task(self._keep_running())
 
     async def _keep_running(self) -> None:
+        loop = asyncio.get_running_loop()
+        pause_s = START_DELAY_S
         while True:
-            await asyncio.sleep(START_DELAY_S)
+            await asyncio.sleep(pause_s)
+            began_s = loop.time()
             try:
                 self._process = await self._spawn()
             except OSError as error:
                 log.error("! the ledger's exporter cannot be started: %s", error)
                 continue
             code = await self._process.wait()
-            log.error("! the ledger's exporter ended with code %s; it starts again", code)
+            lasted = loop.time() - began_s > START_AGAIN_MAX_S
+            pause_s = START_DELAY_S if lasted else min(2 * pause_s, START_AGAIN_MAX_S)
+            log.error("! the ledger's exporter ended with code %s; it starts again in %g s", code, pause_s)
 
     async def _spawn(self) -> asyncio.subprocess.Process:
-        return await asyncio.create_subprocess_exec(
+        process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "legato.spark.exporter"),
             *("--store", str(self._store), "--ledger", str(self._ledger)),
             stdin=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
         )
+        assert process.stderr is not None
+        self._lines = asyncio.get_running_loop().create_task(_log_lines(process.stderr))
+        return process
 
     async def abandon(self) -> None:
         """Let the exporter end without more ado: that of the next primary goes on."""
@@ -84,3 +96,16 @@ class LedgerProcess:
         except TimeoutError:
             log.error("! the ledger's exporter did not end; its next run continues where it was")
             process.kill()
+
+
+async def _log_lines(stream: asyncio.StreamReader) -> None:
+    """What an exporter says, in the log and its format: it was in the midst of lines of JSON."""
+    while True:
+        try:
+            line = await stream.readline()
+        except ValueError:  # Longer than the stream's buffer, which was emptied.
+            continue
+        if not line:
+            return
+        if said := line.decode(errors="replace").rstrip():
+            log.warning("! %s", said)
