@@ -88,6 +88,15 @@ def test_status_names_the_processes_of_a_store_whose_primary_is_stopped(pair: Br
     assert answer["error"]
 
 
+def test_status_says_if_the_broker_that_answers_serves_another_store(pair: BrokerPair, tmp_path: Path) -> None:
+    """It showed the broker of LEGATO_URL above the processes of --store, as if they belonged together."""
+    other = " ".join(legato(pair, "status", "--store", str(tmp_path)).stdout.split())
+    assert f"The broker above, at 127.0.0.1:{pair.primary.port}, is no process of this store" in other
+    assert "No process uses this store." in other
+    own = legato(pair, "status", "--store", str(pair.store)).stdout
+    assert "The broker above" not in own
+
+
 def test_status_of_a_store_that_nobody_uses_says_so(tmp_path: Path) -> None:
     answer = legato(None, "status", "--store", str(tmp_path), "--url", "amqp://127.0.0.1:9?connect_attempts=1")
     assert answer.stdout == "No process uses this store.\n"

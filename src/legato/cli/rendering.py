@@ -113,6 +113,14 @@ def print_status(answer: dict[str, Any]) -> None:
         if answer.get("more"):
             say("There are more: legato queues shows all.", "dim")
     members = answer.get("members")
+    if "epoch" in answer and members is not None and answer.get("listen") not in {each["listen"] for each in members}:
+        # One that finds no room for its record on a full disk is not among them either.
+        say("")
+        say(
+            f"The broker above, at {quoted(answer['listen'])}, is no process of this store: it seems to serve another "
+            "one. --url or LEGATO_URL named it.",
+            "yellow",
+        )
     if members is not None and not members:
         say("No process uses this store.")
     if members:
