@@ -186,12 +186,13 @@ class PrimaryEpoch:
         working = asyncio.ensure_future(asyncio.to_thread(work))
         logged_s = time.monotonic()
         while True:
-            self._delayed(f"migrating the store: {progress[0] or 'beginning'}")
+            said = progress[0] or "beginning"
+            self._delayed(f"migrating the store: {said}")
             if (await asyncio.wait([working], timeout=PROGRESS_EVERY_S))[0]:
                 return working.result()
             if time.monotonic() - logged_s >= PROGRESS_LOG_EVERY_S:
                 logged_s = time.monotonic()
-                log.info("= migrating the store: %s", progress[0])
+                log.info("= migrating the store: %s", said)
 
     async def _when_there_is_room(
         self, begin: Callable[[], T], *, in_thread: bool = False, progress: Sequence[str] = ("",)
