@@ -1,7 +1,7 @@
 # Every command a developer or a user needs. `make help` lists them.
 
 SHELL := /bin/bash
-PYTHON ?= $(shell for name in python3.11 python3.12 python3.13 python3; do \
+PYTHON ?= $(shell for name in python3.11 python3.12 python3.13 python3.14 python3; do \
 	command -v $$name >/dev/null && $$name -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
 	&& { echo $$name; break; }; done)
 VENV := .venv

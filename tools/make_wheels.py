@@ -1,7 +1,8 @@
 """Wheels of Legato, and of the AMQP engine that has none, into `dist/`: `make wheels`.
 
 Both are built on this machine, hold for every Python from 3.11 on (abi3), and carry the libraries that they need. Then
-they are installed in new environments of each Python that is here, without a compiler, and a broker has to serve.
+they are installed in new environments of each Python that is here, without a compiler, and a broker has to serve
+(`tools/try_wheels.py`).
 
 PROJECT_URL=https://... makes the links of the README absolute, as package indexes need them, and names the project's
 pages in the metadata.
@@ -15,7 +16,6 @@ import re
 import shutil
 import subprocess
 import sys
-import tarfile
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
@@ -26,27 +26,6 @@ PYTHONS = ("3.11", "3.12", "3.13", "3.14")
 LINK = re.compile(r"(\]\()(?!https?:|#|mailto:)([^)\s]+)(\))")
 PICTURE = re.compile(r"\.(png|svg|jpg)$")
 
-SMOKE = """
-import subprocess, sys
-from pathlib import Path
-from proton import SSL
-from legato.amqp.engine import batch
-from legato.client import ConnectionFactory, TextMessage
-from legato.testing import broker_pair
-
-assert batch.available, "the compiled module is not in the wheel"
-assert SSL.present(), "the engine was built without OpenSSL"
-with broker_pair(Path(sys.argv[1])) as pair:
-    with ConnectionFactory(pair.url).create_connection() as connection, connection.create_session() as session:
-        connection.start()
-        queue = session.create_queue("wheels")
-        session.create_producer(queue).send(TextMessage("rolls"))
-        pair.fail_over()
-        message = session.create_consumer(queue).receive(TextMessage, timeout_s=30)
-        assert message and message.text == "rolls"
-subprocess.run([Path(sys.executable).with_name("legato"), "--version"], check=True)
-"""
-
 
 def main() -> None:
     """Command line."""
@@ -55,7 +34,17 @@ def main() -> None:
     parser.add_argument(
         "--project-url", default=os.environ.get("PROJECT_URL", ""), metavar="URL", help="(default $PROJECT_URL)"
     )
+    parser.add_argument(
+        "--python",
+        action="append",
+        default=[],
+        metavar="PATH",
+        help="another interpreter to try them with, besides those on the path and pyenv's; may be repeated",
+    )
     given = parser.parse_args()
+    for python in given.python:
+        if version_of(python) is None:
+            raise SystemExit(f"--python {python}: this is no Python with the module venv.")
     work = ROOT / "build" / "wheels"
     shutil.rmtree(work, ignore_errors=True)
     shutil.rmtree(given.out, ignore_errors=True)
@@ -78,7 +67,13 @@ def main() -> None:
         shutil.copy(sdist, given.out)
     run(tools / "twine", "check", "--strict", *sorted(given.out.iterdir()))
     note("all wheels are made; installing each of them on the Pythons that are here (may be interrupted)")
-    tried = [version for version in PYTHONS if try_out(version, given.out, work)]
+    found = [(version, python) for version in PYTHONS if (python := python_of(version))]
+    found += [(str(version_of(python)), python) for python in given.python]
+    for number, (version, python) in enumerate(found):
+        note(f"trying Python {version}: {python}")
+        place = work / f"python{version}-{number}"
+        run(python, ROOT / "tools" / "try_wheels.py", "--wheels", given.out, "--environment", place)
+    tried = sorted({version for version, _ in found}, key=lambda version: int(version.split(".")[1]))
     for made in sorted(given.out.iterdir()):
         note(f"{made.name}  {made.stat().st_size / 1e6:.1f} MB")
     missing = [version for version in PYTHONS if version not in tried]
@@ -125,37 +120,21 @@ def with_absolute_links(text: str, url: str) -> str:
     return LINK.sub(absolute, text)
 
 
-def try_out(version: str, wheels: Path, work: Path) -> bool:
-    """Install the wheels in a new environment without a compiler and have a broker serve; False without the Python."""
-    python = python_of(version)
-    if python is None:
-        return False
-    note(f"trying Python {version}")
-    place = work / f"python{version}"
-    here = environment(place, python)
-    run(
-        *(here / "pip", "install", "--quiet", "--only-binary", ":all:", "--find-links", wheels),
-        *("legato[broker]", ENGINE),
-        CC="/bin/false",
-        CXX="/bin/false",
-    )
-    run(here / "python", "-I", "-c", SMOKE, place / "stores")
-    with tarfile.open(next(wheels.glob("legato-*.tar.gz"))) as sdist:
-        assert any(name.endswith("src/legato/amqp/_batch.c") for name in sdist.getnames())
-    return True
-
-
 def python_of(version: str) -> str | None:
     """An interpreter of a version, on the path or among pyenv's."""
     pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
     candidates = [shutil.which(f"python{version}"), *map(str, sorted(pyenv.glob(f"{version}.*/bin/python")))]
-    for candidate in filter(None, candidates):
-        asked = subprocess.run(
-            [candidate, "-c", "import sys, venv; print(*sys.version_info[:2], sep='.')"], capture_output=True, text=True
-        )
-        if asked.stdout.strip() == version:
-            return candidate
-    return None
+    return next((candidate for candidate in filter(None, candidates) if version_of(candidate) == version), None)
+
+
+def version_of(python: str) -> str | None:
+    """The version of an interpreter, as `3.14`; None if it is none that can make environments."""
+    question = "import ensurepip, sys, venv; print(*sys.version_info[:2], sep='.')"
+    try:
+        asked = subprocess.run([python, "-c", question], capture_output=True, text=True)
+    except OSError:
+        return None
+    return asked.stdout.strip() or None
 
 
 def environment(place: Path, python: str) -> Path:

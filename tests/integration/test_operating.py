@@ -15,7 +15,8 @@ from legato.client import ConnectionFactory, TextMessage
 from legato.store import backup
 from tests.support.broker import broker_pair
 
-PAGE = Path(__file__).parents[2] / "docs" / "howto" / "operate.md"
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "howto" / "operate.md"
 
 
 @pytest.mark.slow
@@ -52,3 +53,10 @@ def test_the_commands_of_the_page_work_from_top_to_bottom(tmp_path: Path) -> Non
     assert "epoch 2 began" in shown["switchover"]
     assert (tmp_path / "store-2" / "data.mdb").exists()
     assert (tmp_path / "store-old" / "data.mdb").exists()
+
+
+def test_the_page_says_of_each_file_to_deploy_what_was_checked_and_what_was_not() -> None:
+    said = PAGE.read_text().partition("## What was checked of the files in deploy")[2]
+    for file in (ROOT / "deploy").rglob("*"):
+        if file.is_file():
+            assert f"{file.name}`" in said, f"{file.name} is not in the table"

@@ -9,6 +9,7 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
@@ -48,21 +49,21 @@ def samples(port: int) -> Samples:
     return scrape(port)
 
 
-def expressions(node: Any) -> Iterator[str]:
-    """What a dashboard asks, anywhere in it."""
+def queries(node: Any, *keys: str) -> Iterator[str]:
+    """What a dashboard asks, anywhere in it, as a query or under other keys."""
     if isinstance(node, dict):
         for key, value in node.items():
-            if key in ("expr", "definition"):
+            if key in (keys or ("expr",)):
                 yield value
             else:
-                yield from expressions(value)
+                yield from queries(value, *keys)
     elif isinstance(node, list):
         for item in node:
-            yield from expressions(item)
+            yield from queries(item, *keys)
 
 
 def test_every_metric_of_the_dashboard_is_there(samples: Samples) -> None:
-    asked = set(METRIC.findall("\n".join(expressions(json.loads(DASHBOARD.read_text())))))
+    asked = set(METRIC.findall("\n".join(queries(json.loads(DASHBOARD.read_text()), "expr", "definition"))))
     assert len(asked) > 20
     assert asked - samples.names() == set()
 
@@ -90,7 +91,9 @@ def test_promtool_has_nothing_to_say_about_the_rules_and_the_configuration(tmp_p
 
 
 @pytest.mark.skipif(shutil.which("prometheus") is None, reason="prometheus is not installed")
-def test_a_real_prometheus_takes_the_metrics_and_evaluates_every_rule(port: int, tmp_path: Path) -> None:
+def test_a_real_prometheus_takes_the_metrics_and_evaluates_every_rule_and_every_query_of_the_dashboard(
+    port: int, tmp_path: Path
+) -> None:
     web = free_port()
     command = [
         *("prometheus", f"--config.file={configuration(tmp_path, port)}", f"--storage.tsdb.path={tmp_path / 'data'}"),
@@ -100,6 +103,12 @@ def test_a_real_prometheus_takes_the_metrics_and_evaluates_every_rule(port: int,
         process = start(command, stdout=log, stderr=log)
     try:
         until(lambda: is_well(web))
+        for query in set(queries(json.loads(DASHBOARD.read_text()))):
+            # Grafana sets these variables.
+            asked = query.replace("$__rate_interval", "1m").replace('="$store"', '=~".*"')
+            status, answer = fetch(web, f"/api/v1/query?query={quote(asked)}")
+            assert status == 200, (query, answer)
+            assert "$" not in asked
     finally:
         process.kill()
         process.wait()
