@@ -71,7 +71,11 @@ def test_the_environment_speaks_in_text() -> None:
             {"LEGATO_STORE_MAP_BYTES": "x"},
             r"^LEGATO_STORE_MAP_BYTES: store\.map_bytes is 'x': give a number of bytes, ",
         ),
-        ("[store]\nmap_bytes = []", {}, r"legato\.toml, line 2: store\.map_bytes: expected int, got array\.$"),
+        (
+            "[store]\nmap_bytes = []",
+            {},
+            r"legato\.toml, line 2: store\.map_bytes: expected a whole number, got a list in brackets\.$",
+        ),
     ],
 )
 def test_a_setting_that_there_is_not_is_named_with_its_place_and_what_was_meant(
@@ -173,8 +177,14 @@ TWO = '[[address]]\nmatch = "a"\n[[address]]\nmatch = "b"\n'
         (f"{TWO}max_mesages = 1", "line 5: the [[address]] 'b': there is no setting 'max_mesages'. Did you mean"),
         ('[[address]]\nmatch = "a"\n[[address]]\n', "line 3: the [[address]] number 2 needs match"),
         ("[http]\nconsole_listen = 'x'", "line 2: http.console_listen is 'x'"),
-        ('server = 3', "line 1: server: expected object, got int"),
+        ('server = 3', "line 1: server: expected a table, got a whole number"),
         ('server.listen = "x"', "line 1: server.listen is 'x'"),
+        ('server.listen = 5672', "line 1: server.listen: expected a text in quotes, got a whole number."),
+        ('server.listen = "x:70000"', "line 1: server.listen is 'x:70000': the largest port is 65535."),
+        ('[http]\nlisten = ":70000"', "line 2: http.listen is ':70000': the largest port is 65535."),
+        ('[ha]\naddresses = "a:1"', "line 2: ha.addresses: expected a list in brackets, got a text in quotes."),
+        ('[server]\nlog_format = "JSON"', "line 2: server.log_format: 'JSON' is none of text, json. Did you "),
+        ('[auth]\nmechanisms = ["SCRAM"]', "line 2: auth.mechanisms[0]: 'SCRAM' is none of EXTERNAL, SCRAM-SHA-5"),
         ('[server]\n"listen" = "x"', "line 2: server.listen is 'x'"),
     ],
 )  # fmt: skip

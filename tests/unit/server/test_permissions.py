@@ -161,5 +161,17 @@ def test_a_level_that_there_is_not_is_named_with_those_that_there_are() -> None:
     with pytest.raises(ConfigError) as found:
         read_roles([{"name": "operators", "management": "operat"}])
     assert str(found.value) == (
-        "the [[role]] 'operators': management: invalid enum value 'operat': there are view, operate and administer."
+        "the [[role]] 'operators': management: 'operat' is none of view, operate, administer. Did you mean operate?"
     )
+
+
+def test_a_permission_that_there_is_not_is_named_with_those_that_there_are() -> None:
+    """It was `allow[0].may[0]: invalid enum value 'reed'`: what else there is was nowhere."""
+    with pytest.raises(ConfigError) as found:
+        read_roles([{"name": "a", "allow": [{"on": "#", "may": ["recieve"]}]}])
+    assert str(found.value) == (
+        "the [[role]] 'a': allow[0].may[0]: 'recieve' is none of send, receive, browse, create, delete, bulk. "
+        "Did you mean receive?"
+    )
+    with pytest.raises(ConfigError, match=r"the \[\[role\]\] 'a': allow\[0\]: object missing required field may\.$"):
+        read_roles([{"name": "a", "allow": [{"on": "#"}]}])

@@ -9,7 +9,7 @@ import msgspec
 
 from legato.errors import ConfigError
 from legato.server.access.permissions import OPERATIONS, Grant, Level, Permissions, Role, parse_pattern
-from legato.server.config.strictness import unknown_among
+from legato.server.config.strictness import split, unknown_among
 from legato.server.identity.users import Users
 from legato.server.identity.users_file import check_name
 
@@ -49,14 +49,12 @@ def read_roles(tables: Sequence[dict[str, Any]]) -> Permissions | None:
 
 
 def _problem(error: Exception) -> str:
-    """What is wrong with a table, in words; msgspec says `Invalid enum value 'operat' - at `$.management``."""
-    problem, at, place = str(error).rstrip(".").partition(" - at `$.")
-    problem = f"{problem[:1].lower()}{problem[1:].replace('`', '')}"
-    if at:
-        place = place.rstrip("`")
-        levels = ": there are view, operate and administer" if place == "management" else ""
-        problem = f"{place}: {problem}{levels}"
-    return problem if problem.endswith("?") else f"{problem}."
+    """What is wrong with a table, in words."""
+    if isinstance(error, msgspec.ValidationError):
+        place, problem = split(error, _Role)
+        return f"{place}: {problem}" if place else problem
+    text = str(error)
+    return text if text.endswith((".", "?")) else f"{text}."
 
 
 def _read(table: _Role) -> Role:

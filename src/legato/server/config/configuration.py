@@ -26,6 +26,8 @@ from legato.server.config.strictness import check_names, replace_units, sentence
 Positive = Annotated[int, msgspec.Meta(gt=0)]
 Seconds = Annotated[float, msgspec.Meta(gt=0)]
 
+PORT_MAX = 65535
+
 Mechanism = Literal["EXTERNAL", "SCRAM-SHA-512", "SCRAM-SHA-256", "XOAUTH2", "PLAIN"]
 """SASL mechanisms besides ANONYMOUS, which `auth.anonymous` switches."""
 
@@ -276,20 +278,15 @@ class Config(msgspec.Struct, forbid_unknown_fields=True, dict=True):
     @property
     def host_and_port(self) -> tuple[str, int]:
         """Host and port to listen on; IPv6 hosts in brackets."""
-        host, colon, port = self.server.listen.rpartition(":")
-        if not colon or not host or not port.isdecimal() or not 0 <= int(port) < 65536:
-            raise ConfigError(f"server.listen is {self.server.listen!r}: give HOST:PORT, such as localhost:5672.")
-        return host.strip("[]"), int(port)
+        return _host_and_port("server.listen", self.server.listen, "localhost:5672", host_needed=True)
 
     @property
     def bulk_address(self) -> tuple[str, int]:
         """Host and port of the bulk endpoint; port 0 for any that is free."""
         if not self.bulk.listen:
             return self.host_and_port[0], 0
-        host, _, port = self.bulk.listen.rpartition(":")
-        if not port.isdecimal() or not 0 <= int(port) < 65536:
-            raise ConfigError(f"bulk.listen is {self.bulk.listen!r}: give HOST:PORT, such as localhost:5673.")
-        return host.strip("[]") or self.host_and_port[0], int(port)
+        host, port = _host_and_port("bulk.listen", self.bulk.listen, "localhost:5673")
+        return host or self.host_and_port[0], port
 
     @property
     def bulk_memory_bytes_max(self) -> int:
@@ -303,20 +300,23 @@ class Config(msgspec.Struct, forbid_unknown_fields=True, dict=True):
         """Host and port of the HTTP endpoint; None if there is none."""
         if not self.http.listen:
             return None
-        host, _, port = self.http.listen.rpartition(":")
-        if not port.isdecimal() or not 0 <= int(port) < 65536:
-            raise ConfigError(f"http.listen is {self.http.listen!r}: give HOST:PORT, such as localhost:9464.")
-        return host.strip("[]") or "localhost", int(port)
+        host, port = _host_and_port("http.listen", self.http.listen, "localhost:9464")
+        return host or "localhost", port
 
     @property
     def console_address(self) -> tuple[str, int]:
         """Host and port of the console; port 0 for any that is free."""
-        host, _, port = self.http.console_listen.rpartition(":")
-        if not port.isdecimal() or not 0 <= int(port) < 65536:
-            raise ConfigError(
-                f"http.console_listen is {self.http.console_listen!r}: give HOST:PORT, such as localhost:8080."
-            )
-        return host.strip("[]") or "localhost", int(port)
+        host, port = _host_and_port("http.console_listen", self.http.console_listen, "localhost:8080")
+        return host or "localhost", port
+
+
+def _host_and_port(setting: str, value: str, example: str, *, host_needed: bool = False) -> tuple[str, int]:
+    host, _, port = value.rpartition(":")
+    if not port.isdecimal() or (host_needed and not host):
+        raise ConfigError(f"{setting} is {value!r}: give HOST:PORT, such as {example}.")
+    if int(port) > PORT_MAX:
+        raise ConfigError(f"{setting} is {value!r}: the largest port is {PORT_MAX}.")
+    return host.strip("[]"), int(port)
 
 
 def load(
@@ -365,7 +365,7 @@ def load(
     try:
         config = msgspec.convert(raw, Config, strict=False)
     except msgspec.ValidationError as error:
-        raise ConfigError(sentence_of(error, origins)) from None
+        raise ConfigError(sentence_of(error, origins, Config)) from None
     config.__dict__["origins"] = origins
     with config.locating_errors():
         _check(config)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, get_args, get_origin, get_type_hints
+from types import UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 
@@ -14,6 +15,18 @@ from legato.server.config.origins import Origins
 from legato.server.config.units import with_unit
 
 _PLACE = re.compile(r"(?P<problem>.*) - at `\$\.?(?P<place>.*)`", re.DOTALL)
+_STEP = re.compile(r"[^.\[\]]+|\[[^\]]*\]")
+_TYPE = re.compile(r"`(str|int|float|bool|array|object|null)`")
+_ENUM = re.compile(r"Invalid enum value '(?P<value>.*)'", re.DOTALL)
+_TYPES_IN_WORDS = {
+    "str": "a text in quotes",
+    "int": "a whole number",
+    "float": "a number",
+    "bool": "true or false",
+    "array": "a list in brackets",
+    "object": "a table",
+    "null": "nothing",
+}
 
 
 def check_names(given: Mapping[str, Any], kind: type[msgspec.Struct], origins: Origins, place: str = "") -> None:
@@ -55,7 +68,7 @@ def replace_units(given: dict[str, Any], kind: type[msgspec.Struct], origins: Or
                 try:
                     msgspec.convert(table, inner, strict=False)
                 except msgspec.ValidationError as error:
-                    raise ConfigError(sentence_of(error, origins, there)) from None
+                    raise ConfigError(sentence_of(error, origins, inner, there)) from None
         try:
             given[name] = with_unit(name, value)
         except ValueError as error:
@@ -115,20 +128,50 @@ def problem_of(error: msgspec.ValidationError, name: str, value: object, kind: t
     choices = get_args(get_type_hints(kind)[name])
     if choices and all(isinstance(choice, str) for choice in choices):
         return f"{name} is {value!r}; there is {', '.join(map(repr, choices))}."
-    found = _PLACE.fullmatch(str(error))
-    problem = (found["problem"] if found else str(error)).replace("`", "")
-    return f"{name}: {problem[0].lower()}{problem[1:]}."
+    place, problem = split(error, kind)
+    return f"{place or name}: {problem}"
 
 
-def sentence_of(error: msgspec.ValidationError, origins: Origins, table: str = "") -> str:
+def sentence_of(error: msgspec.ValidationError, origins: Origins, kind: type[msgspec.Struct], table: str = "") -> str:
     """What is wrong with a value, with the place where it was written.
 
     Args:
+        kind: what was to be made.
         table: the place of what was converted.
     """
+    inner, problem = split(error, kind)
+    place = ".".join(filter(None, (table, inner)))
+    return f"{origins.of(place.partition('[')[0])}: {place or 'the settings'}: {problem}"
+
+
+def split(error: msgspec.ValidationError, kind: type[msgspec.Struct]) -> tuple[str, str]:
+    """The place in a table, with dots, and what is wrong there: a sentence for somebody who knows TOML and no Python.
+
+    Args:
+        kind: what the table was to become.
+    """
     found = _PLACE.fullmatch(str(error))
-    if found is None:
-        return f"{origins.of(table)}: {table or 'the settings'}: {error}."
-    problem = found["problem"].replace("`", "")
-    place = f"{table}.{found['place']}" if table else found["place"]
-    return f"{origins.of(place)}: {place}: {problem[0].lower()}{problem[1:]}."
+    place, problem = (found["place"], found["problem"]) if found else ("", str(error))
+    if named := _ENUM.fullmatch(problem):
+        choices = _choices(kind, _STEP.findall(place))
+        [meant] = meant_by(named["value"], choices, 1) or [""]
+        hint = f" Did you mean {meant}?" if meant else ""
+        return place, f"{named['value']!r} is none of {', '.join(choices)}.{hint}"
+    problem = _TYPE.sub(lambda type_: _TYPES_IN_WORDS[type_[1]], problem).replace("`", "")
+    return place, f"{problem[0].lower()}{problem[1:]}."
+
+
+def _choices(kind: Any, steps: list[str]) -> tuple[str, ...]:
+    """The texts that a setting may be, which is so many steps into a type; none if it may be any."""
+    if get_origin(kind) is Annotated:
+        return _choices(get_args(kind)[0], steps)
+    if get_origin(kind) in (Union, UnionType):
+        return next(filter(None, (_choices(each, steps) for each in get_args(kind))), ())
+    if not steps:
+        return get_args(kind) if get_origin(kind) is Literal else ()
+    step, *rest = steps
+    if _is_struct(kind):
+        fields = {field.encode_name: field.type for field in msgspec.structs.fields(kind)}
+        return _choices(fields[step], rest) if step in fields else ()
+    inner = get_args(kind)
+    return _choices(inner[-1], rest) if inner else ()
