@@ -20,6 +20,7 @@ OURS = {
     *("self._lost", "self._server.server_address[1]", "after", "sum(waiting.values())", "self._role"),
     *("self.path", "file", "host", "' '.join(pages)", "error.strerror", "full", "said", "others", "told", "waiting"),
     *("path", "kept"),  # of a store
+    *("__version__", "scheme"),
     "'row is left out' if handling == 'skip' else 'body is null'",
     "f' ({escaped(reader.command, WORD_CHARACTERS_MAX)})' if reader.command else ''",
     "f'Connected to {quoted(self._connection.host)}'",

@@ -6,6 +6,7 @@ import socket
 from datetime import datetime
 from pathlib import Path
 
+from legato import __version__
 from legato.client import ConnectionFactory
 from tests.support.server import server
 
@@ -31,3 +32,11 @@ def test_the_log_is_lines_of_text_unless_told_otherwise(tmp_path: Path) -> None:
     assert datetime.fromisoformat(time).utcoffset() is not None
     assert (level, logger) == ("INFO", "legato.opening:")
     assert ": user anonymous, host" in opened
+
+
+def test_the_log_begins_with_the_version_and_the_store_and_says_where_clients_are_served(tmp_path: Path) -> None:
+    """It said when an epoch began, and neither of which version, nor of which store, nor where."""
+    with server(tmp_path / "store") as broker:
+        broker.wait_for_log(f"clients are served at 127.0.0.1:{broker.port}, with amqp\n")
+        first = broker.log.read_text().splitlines()[0]
+        assert f"Legato {__version__}, process {broker.pid}, for the store {tmp_path / 'store'}" in first

@@ -17,6 +17,7 @@ from legato.ha.lease import Lease, Standing
 from legato.ha.lock import StoreLock
 from legato.ha.members import list_members
 from legato.ha.roles import Role
+from legato.quoting import quoted
 from legato.server.config.configuration import Config
 from legato.server.connections.listener import Listener
 from legato.server.identity.users import Users
@@ -147,6 +148,8 @@ class PrimaryEpoch:
             began(meta.epoch)
             self._watchdog.start()
             log.info("= epoch %s began after %.1f ms", meta.epoch, takeover.takeover_ms)
+            scheme = "amqp" if tls is None else "amqps"
+            log.info("= clients are served at %s, with %s", quoted(config.server.listen), scheme)
             ledger = self._start_ledger(service)
             try:
                 ending = await self._over

@@ -8,7 +8,9 @@ from collections.abc import Callable, Iterable
 
 import uvloop
 
+from legato import __version__
 from legato.amqp.engine import batch
+from legato.quoting import quoted
 from legato.server.config.configuration import Config
 from legato.server.process.log_format import formatter
 from legato.server.process.runtime import Runtime
@@ -29,6 +31,8 @@ def run(config: Config, read_config: Callable[[], Config], warnings: Iterable[st
     handler.setFormatter(formatter(config.server.log_format))
     logging.basicConfig(level=config.server.log_level, handlers=[handler])
     way = "many at once, by the compiled module" if batch.available else "one by one, in Python"
+    directory = config.store_directory.absolute()
+    log.info("= Legato %s, process %d, for the store %s", __version__, os.getpid(), quoted(directory))
     for said in warnings:
         log.warning("! %s", said)
     log.debug("deliveries go through the engine %s", way)
