@@ -229,7 +229,7 @@ class Assignments:
             count, size, after = count + run.count, size + run.size, run.seq + run.count - 1
         # The rest is being assigned by commits that are not durable yet: it still is where it came from.
         for fact in self._pending_facts():
-            first = max(fact.to_seq, assignment.acknowledged + 1)
+            first = max(fact.to_seq, after + 1)
             pending = min(fact.to_seq + fact.count - 1, through) - first + 1
             if fact.to_queue == queue.id and pending > 0:
                 seq = fact.seq + first - fact.to_seq
@@ -281,9 +281,20 @@ class Assignments:
     def _available(
         self, assignment: Assignment, source: Queue, lane: Lane, limit: int, limit_bytes: int
     ) -> Iterator[Run]:
-        """Runs of a lane that are on disk and that nobody has; none of what an earlier call took without its commit."""
+        """Runs of a lane that are on disk and that nobody has; none of what an earlier call took without its commit.
+
+        What is durable and not announced yet is for a later call: once it is announced a consumer may be given it.
+        """
+        archive, in_heap = self._kernel.archive, self._modes.in_heap(source)
         after = max(lane.number << LANE_SHIFT, assignment.floors.get(lane.number, 0), self._pending(source, lane))
-        yield from self._kernel.archive.runs(source.id, after, limit, limit_bytes, self._modes.in_heap(source))
+        for run in archive.runs(source.id, after, limit, limit_bytes, in_heap):
+            announced = lane.visible_seq - run.seq + 1
+            if run.count <= announced:
+                yield run
+                continue
+            if announced > 0:
+                yield from archive.runs(source.id, run.seq - 1, announced, _NO_LIMIT, in_heap)
+            break
 
     def _pending(self, source: Queue, lane: Lane) -> int:
         """Up to where the lane's messages are being assigned by commits that are not durable yet."""

@@ -61,6 +61,37 @@ def test_what_a_consumer_has_is_not_assigned_until_it_comes_back(s: Scenario) ->
     assert assigned(s, assignment) == [b"2", b"3", b"1"]
 
 
+def test_what_is_durable_and_not_announced_yet_is_not_assigned(s: Scenario) -> None:
+    """The store has it, and a consumer was given it a moment later. The simulator's seed 12020939."""
+    s.publish("q", b"1")
+    assignment = opened(s)
+    for body in (b"2", b"3"):
+        s.broker.publisher.publish(s.broker.directory.queue("q"), body, "ID", None)
+    batch = s.broker.take_batch(s.now_us)
+    assert batch is not None
+    s.store.commit(batch)
+    stands = s.broker.assignments.assign(assignment, assignment.fence, 10, PLENTY)
+    assert (stands.last, stands.waiting) == (1, 2)
+    s.broker.committed(s.now_us)
+    s.run()
+    assert bodies(s, assignment) == [b"1"]
+    assert s.received(s.consumer("q", 5)) == [b"2", b"3"]
+
+
+def test_an_acknowledgement_counts_what_is_durable_and_not_announced_once(s: Scenario) -> None:
+    s.publish("q", b"1", b"2")
+    assignment = opened(s)
+    s.broker.assignments.assign(assignment, assignment.fence, 10, PLENTY)
+    batch = s.broker.take_batch(s.now_us)
+    assert batch is not None
+    s.store.commit(batch)
+    s.broker.assignments.acknowledge_through(assignment, assignment.fence, 2)
+    s.broker.committed(s.now_us)
+    s.run()
+    assert [fact.count for fact in s.facts if isinstance(fact, AssignmentAcknowledged)] == [2]
+    assert (assignment.queue.depth, assignment.queue.bytes) == (0, 0)
+
+
 def test_what_came_back_and_waits_is_assigned_and_given_to_nobody_else(s: Scenario) -> None:
     s.publish("q", b"1", b"2")
     first = s.consumer("q", 2)
