@@ -58,6 +58,7 @@ class Durable(Record):
         bodies, runs = iter(batch.bodies), iter(batch.runs)
         self._kept, self._kept_before = set(), self._kept
         self._pushed_out, self._pushed_out_before = set(), self._pushed_out
+        self._passed, self._passed_before = set(), self._passed
         for fact in batch.facts:
             self.note("durable:", fact)
             self._apply(fact, bodies)

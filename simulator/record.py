@@ -121,6 +121,9 @@ class Record:
         self._pushed_out: set[tuple[str, bytes]] = set()
         self._pushed_out_before: set[tuple[str, bytes]] = set()
         """The ids that those push out of their windows once they are durable, and not before."""
+        self._passed: set[tuple[str, bytes]] = set()
+        self._passed_before: set[tuple[str, bytes]] = set()
+        """The ids that are behind their windows from then on; the store still has them for a while."""
         self.violation: ViolationError | None = None
         """The first one."""
         self.trace: Callable[[str], None] | None = None
@@ -155,6 +158,8 @@ class Record:
         if (left := _left_of(remembered)) is not None:
             self._pushed_out.add((name, left))
         remembered.append(fact.id)
+        if len(remembered) > (window := self._window_of(name)):
+            self._passed.add((name, remembered[-window - 1]))
         self.holders[name, fact.id] = fact.message_id
         self.sent_with[fact.producer, fact.number] = (name, fact.id, fact.message_id)
         self._kept.add((name, fact.id))
@@ -177,8 +182,9 @@ class Record:
             return
         name, duplicate_id, message_id = self.sent_with[fact.producer, fact.number]
         heard = self._remembers(name, duplicate_id) and self.holders[name, duplicate_id] != message_id
-        # Another message had the id just now, and a broker decides by what it remembers before its commit.
-        was_taken = (name, duplicate_id) in self._kept | self._kept_before and message_id not in self.dropped
+        # Another message has or had the id just now, and a broker decides by what it remembers before its commit.
+        recent = self._kept | self._kept_before | self._passed | self._passed_before
+        was_taken = (name, duplicate_id) in recent and message_id not in self.dropped
         if was_taken or heard != (message_id in self.dropped) or self.plan.disk_fills:
             self.resent_late.add(message_id)
 

@@ -73,3 +73,11 @@ def test_who_sends_a_message_again_whose_id_is_another_ones_by_now_may_hear_that
     tell(history, 1, duplicate=True)
     with pytest.raises(ViolationError, match="5 is stored, not a duplicate"):
         tell(history, 5, duplicate=True)
+
+
+def test_a_broker_that_decides_while_an_id_is_being_pushed_out_may_say_that_the_message_is_a_duplicate() -> None:
+    """CONTRACT E19: what is sent again comes while another message has its id, which the next commit forgets."""
+    history = history_of(*stored(1, b"a"), *stored(3, b"b"), *stored(4, b"c"), *stored(5, b"a"))
+    history.committed(Batch(1, 1, [*stored(6, b"d"), *stored(7, b"e")], [b"<6>", b"<7>"]))
+    history.committed(Batch(1, 2, [DuplicateDropped(PRODUCER, 1)], []))
+    tell(history, 1, duplicate=True)
