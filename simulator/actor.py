@@ -7,6 +7,7 @@ from random import Random
 from typing import Any, Protocol
 
 from legato.client.calls.consumer_steps import ConsumerSteps
+from legato.client.calls.patience import TIMEOUT
 from legato.client.links.session_state import AcknowledgeMode
 from legato.client.mapping.conditions import UNBLOCKED
 from legato.client.messages import TextMessage
@@ -136,9 +137,22 @@ class Actor:
             self._refused(message)
         else:
             # Nobody knows whether it is stored: another message of the same duplicate id settles that (CONTRACT E17).
-            self._expect(not self.contract.resends and error.code == UNBLOCKED, f"send() raised {error}")
-            self.history.counts["sends cut off"] += 1
+            cut_off = not self.contract.resends and error.code == UNBLOCKED
+            self._expect(cut_off or self._may_give_up(error), f"send() raised {error}")
+            self.history.counts["sends cut off" if cut_off else "sends given up"] += 1
             self._again = message.properties.get("id") or self._again
+
+    def _may_give_up(self, error: JMSError) -> bool:
+        """Whether closing may have given up what there was no room for (`close_timeout_s`)."""
+        plan = self.run.plan
+        return error.code == TIMEOUT and (plan.disk_fills or any(queue.when_full == "block" for queue in plan.queues))
+
+    def _closed(self, closing: Steps[None]) -> Steps[None]:
+        """Close a producer or its session; what was sent with them may be given up."""
+        try:
+            yield from closing
+        except JMSError as error:
+            self._expect(self._may_give_up(error), f"close() raised {error}")
 
     def _refused(self, message: Any) -> None:
         """There was no room: another message of the same id is sent soon."""

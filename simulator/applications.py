@@ -40,11 +40,11 @@ class Application(Actor):
             if self.random.random() < 0.3:
                 yield from sleep(self.random.random() * 0.1)
             if self.random.random() < 0.02:
-                yield from producer._close()
+                yield from self._closed(producer._close())
                 producer = yield from session._factory.create_producer(self._somewhere(session))
                 sender = self._sender()
                 assert producer.destination is not None
-        yield from session._close()
+        yield from self._closed(session._close())
 
     def subscribe_alone(self) -> Steps[None]:
         """Receive from a durable subscription that only this client has."""
