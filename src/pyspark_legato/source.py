@@ -53,7 +53,8 @@ class LegatoDataSource(DataSource):
         from legato.spark.connector.tables import columns_of, remembered
 
         try:
-            return StreamReader(columns_of(source_options(remembered(self.options, schema)), schema))
+            options = columns_of(source_options(remembered(self.options, schema)), schema)
+            return StreamReader(options, refuses_skips=True)
         except ConfigError as error:
             return MisconfiguredStream(error)
 

@@ -247,3 +247,25 @@ def test_mistakes_are_told_by_the_options_name(spark: SparkSession, url: str, tm
     assert failed.value.__notes__ == [
         "Legato: A stream needs the option subscription: under that name the broker keeps its place."
     ], "what Python prints last, behind Spark's offsets and plans"
+
+
+def test_a_table_of_files_without_its_checkpoint_loses_no_message(
+    spark: SparkSession, url: str, tmp_path: Path
+) -> None:
+    """Spark skips batches of numbers that the table has; the stream acknowledged their messages unread."""
+
+    def run() -> None:
+        stream = spark.readStream.format("legato").options(url=url, queue="skipped", subscription="skipped").load()
+        files = stream.select("body").writeStream.format("parquet").option("path", str(tmp_path / "table"))
+        query = files.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True).start()
+        query.awaitTermination()
+
+    fill(url, "skipped", "first")
+    run()
+    shutil.rmtree(tmp_path / "checkpoint")
+    fill(url, "skipped", "second")
+    with pytest.raises(StreamingQueryException, match="Spark skipped a batch and read none of its messages"):
+        run()
+    assert read(spark, url, "skipped").count() == 1
+    run()
+    assert spark.read.parquet(str(tmp_path / "table")).count() == 2

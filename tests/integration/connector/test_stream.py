@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxRows
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxBytes, ReadMaxRows
 
 from legato.client import ConnectionFactory, TextMessage
 from legato.errors import JMSError
@@ -59,11 +59,11 @@ def delete(broker: Server, address: str, *, topic: bool = False) -> None:
     shared_requests(url(broker)).ask("delete", "topic" if topic else "queue", address)
 
 
-def stream(broker: Server, **options: str) -> StreamReader:
+def stream(broker: Server, *, refuses_skips: bool = False, **options: str) -> StreamReader:
     given = {"url": url(broker), "subscription": "spark", "payload": "text", "pollIntervalMs": "0"}
     if not {"topic", "topicPattern", "queues", "queuePattern"} & options.keys():
         given["queue"] = "orders"
-    READERS.append(StreamReader(source_options(given | options)))
+    READERS.append(StreamReader(source_options(given | options), refuses_skips=refuses_skips))
     return READERS[-1]
 
 
@@ -267,6 +267,49 @@ def test_a_checkpoint_with_a_queue_that_is_there_and_not_read_is_refused(broker:
     ends = reader.latestOffset(reader.initialOffset(), ALL)
     with pytest.raises(JMSError, match=r"The checkpoint is of a stream that read one\.a too"):
         stream(broker, queuePattern="other.*").latestOffset(ends, ALL)
+
+
+def test_a_checkpoint_of_another_subscription_is_refused_with_the_names_of_both(broker: Server) -> None:
+    """The broker said `assignment://other/orders has numbers up to 0, not 1.`"""
+    fill(broker, "1")
+    reader = stream(broker)
+    ends = reader.latestOffset(reader.initialOffset(), ALL)
+    with pytest.raises(JMSError, match="1 messages of orders were read, and the subscription other has given out 0"):
+        stream(broker, subscription="other").latestOffset(ends, ALL)
+
+
+@pytest.mark.parametrize("limit", [ALL, ReadMaxRows(2)])
+def test_messages_of_a_batch_that_spark_skips_are_not_acknowledged(broker: Server, limit: ReadLimit) -> None:
+    """A table of files whose checkpoint was deleted skips batches that it has numbers of: their messages were lost."""
+    fill(broker, "1", "2")
+    reader = stream(broker, refuses_skips=True)
+    start = reader.initialOffset()
+    skipped = reader.latestOffset(start, limit)
+    with pytest.raises(JMSError, match=r"Spark skipped a batch .* they are back in their queues"):
+        reader.latestOffset(skipped, limit)
+    fill(broker, "3")
+    again = stream(broker, refuses_skips=True)
+    ends = again.latestOffset(skipped, ALL)
+    assert sorted(rows(again, skipped, ends)) == ["1", "2", "3"]
+    assert again.latestOffset(ends, ALL) == ends
+
+
+def test_who_does_not_read_a_batch_may_say_so(broker: Server) -> None:
+    fill(broker, "1", "2")
+    reader = stream(broker, refuses_skips=True, failOnDataLoss="false")
+    skipped = reader.latestOffset(reader.initialOffset(), ALL)
+    assert reader.latestOffset(skipped, ALL) == skipped
+    assert stream(broker).initialOffset() == skipped
+
+
+def test_a_repeated_batch_that_is_done_elsewhere_need_not_be_read(broker: Server) -> None:
+    """As in a function of foreachBatch that knows which batches its database has."""
+    fill(broker, "1", "2")
+    reader = stream(broker)
+    done = reader.latestOffset(reader.initialOffset(), ALL)
+    again = stream(broker, refuses_skips=True)
+    assert again.initialOffset() != done
+    assert again.latestOffset(done, ALL) == done
 
 
 def test_available_now_stops_where_it_began(broker: Server) -> None:

@@ -159,6 +159,19 @@ def test_times_have_units() -> None:
     assert [each.max_trigger_delay_ms for each in options] == list(texts.values())
 
 
+@pytest.mark.parametrize("pattern", ["or*", "orders-#", "orders.*s", r"orders\.paid", "orders.+.*.x*"])
+@pytest.mark.parametrize("name", ["queuePattern", "topicPattern"])
+def test_a_glob_or_regular_expression_is_refused_as_a_pattern(name: str, pattern: str) -> None:
+    """It matched nothing, in silence."""
+    with pytest.raises(ConfigError, match=f"option {name} is .*it is no regular expression"):
+        source_options({"url": URL, name: pattern})
+
+
+@pytest.mark.parametrize("pattern", ["#", "*", "orders.*", "orders.#.eu", "orders", "*.*"])
+def test_words_and_their_wildcards_are_a_pattern(pattern: str) -> None:
+    assert source_options({"url": URL, "queuePattern": pattern}).pattern == pattern
+
+
 def test_several_topics_have_a_subscription_each() -> None:
     given = {"url": URL, "subscription": "s"}
     assert source_options(given | {"queues": "a,b"}).subscription_of("a") == "s"

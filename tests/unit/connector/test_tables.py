@@ -1,7 +1,16 @@
 """A table's options are with its columns when Spark has forgotten them."""
 
 import pytest
-from pyspark.sql.types import StructType
+from pyspark.sql.types import (
+    DataType,
+    IntegerType,
+    LongType,
+    MapType,
+    StringType,
+    StructType,
+    TimestampNTZType,
+    VariantType,
+)
 
 from legato.errors import ConfigError
 from legato.spark.connector.options import source_options
@@ -33,6 +42,29 @@ def test_a_schema_of_fewer_columns_has_those() -> None:
     assert columns_of(options, schema_with({}, options)) is columns_of(options, StructType()) is options
     with pytest.raises(ConfigError, match="columns names 'colour'"):
         columns_of(options, StructType().add("colour", "string"))
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "said"),
+    [
+        ("seq", IntegerType(), "column seq is bigint, not int.* cast the column afterwards"),
+        ("body", StringType(), "column body is binary, not string. With the option payload = text it is string"),
+        ("properties", MapType(StringType(), LongType()), "bigint>. With the option properties = variant"),
+    ],
+)
+def test_a_column_of_another_type_is_refused_before_tasks_fail_of_it(name: str, kind: DataType, said: str) -> None:
+    """`.schema("seq int, body string")` failed in the tasks, with a stack trace of Arrow's."""
+    options = source_options({"url": "amqp://one", "queue": "q"})
+    with pytest.raises(ConfigError, match=said):
+        columns_of(options, StructType().add("message_id", "string").add(name, kind))
+
+
+def test_columns_may_have_the_types_of_the_source() -> None:
+    given = {"url": "amqp://one", "queue": "q"}
+    rows = StructType().add("body", StringType()).add("timestamp", TimestampNTZType())
+    assert columns_of(source_options(given | {"payload": "text"}), rows).columns == ("body", "timestamp")
+    variants = source_options(given | {"properties": "variant"})
+    assert columns_of(variants, StructType().add("properties", VariantType())).columns == ("properties",)
 
 
 def test_what_is_no_table_keeps_its_options() -> None:

@@ -110,8 +110,17 @@ class Places:
         """The stream is done with all numbers up to those."""
         for address, number in through.items():
             place = self.of(address)
+            if number > place.last and place.name:
+                raise _ahead(self._options.subscription_of(address), address, number, place.last)
             if number > place.acknowledged and place.name:
                 self._note(place, self._ask("acknowledge", place.name, fence=place.fence, through=number))
+
+    def release(self, done: Offset) -> None:
+        """Put back into their queues what is not acknowledged, where Spark says that it is done."""
+        for address, number in done.items():
+            place = self.of(address)
+            if number > place.acknowledged and place.name and not place.has_ended:
+                self._ask("release", place.name)
 
     def plan(self, planned: Offset, limits: Limits, targets: Mapping[str, int] | None) -> Offset:
         """Up to where the next batch goes: what was assigned before it was planned comes first.
@@ -245,4 +254,13 @@ def _foreign(address: str) -> JMSError:
     return JMSError(
         f"The checkpoint is of a stream that read {quoted(address)} too, which this one does not: add it to the option "
         "queues or topics, or give this stream a checkpointLocation and a subscription of its own."
+    )
+
+
+def _ahead(subscription: str, address: str, number: int, last: int) -> JMSError:
+    return JMSError(
+        f"The checkpoint says that {number} messages of {quoted(address)} were read, and the subscription "
+        f"{quoted(subscription)} has given out {last}: the checkpoint belongs to another subscription, or the broker's "
+        "store is an older one, or a new one. Use the subscription that the checkpoint was begun with, or give this "
+        "stream a checkpointLocation of its own."
     )

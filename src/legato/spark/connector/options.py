@@ -186,6 +186,8 @@ def source_options(given: Mapping[str, str]) -> SourceOptions:
     options = SourceOptions(**values)
     if not (options.addresses or options.pattern):
         raise ConfigError(f"The option {named[0]} names nothing.")
+    if options.pattern:
+        _check_pattern(named[0], options.pattern)
     if options.payload not in PAYLOADS:
         raise ConfigError(f"The option payload is {' or '.join(PAYLOADS)}, not {options.payload!r}.")
     if options.properties not in PROPERTIES:
@@ -246,6 +248,17 @@ def sink_options(given: Mapping[str, str]) -> SinkOptions:
     if options.delivery_mode not in ("", *DELIVERY_MODES):
         raise ConfigError(f"The option deliveryMode is {' or '.join(DELIVERY_MODES)}, not {options.delivery_mode!r}.")
     return options
+
+
+def _check_pattern(name: str, pattern: str) -> None:
+    """Refuse globs and regular expressions: they would match nothing, in silence."""
+    words = pattern.split(".")
+    if any(("*" in word and word != "*") or ("#" in word and word != "#") for word in words) or "\\." in pattern:
+        raise ConfigError(
+            f"The option {name} is {pattern!r}, which matches nothing: it is no regular expression. Names are words "
+            "with dots between them; * stands for one whole word, # for any number of them, as in orders.* or "
+            "orders.#."
+        )
 
 
 def _check_selector(selector: str) -> None:

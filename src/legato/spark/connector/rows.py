@@ -60,9 +60,14 @@ def fields(options: SourceOptions) -> dict[str, pa.DataType]:
     return {name: columns[name] for name in options.columns} if options.columns else columns
 
 
+def spark_types(options: SourceOptions) -> dict[str, str]:
+    """The columns and the names of their types in Spark, in order."""
+    return {name: _DDL[kind] for name, kind in fields(options).items()}
+
+
 def ddl(options: SourceOptions) -> str:
     """The schema as Spark's DDL."""
-    return ", ".join(f"{name} {_DDL[kind]}" for name, kind in fields(options).items())
+    return ", ".join(f"{name} {kind}" for name, kind in spark_types(options).items())
 
 
 class Frames:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterable, Iterator
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from typing import NamedTuple, NoReturn
 
 import msgspec
@@ -94,12 +94,18 @@ class MisconfiguredStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """See `DataSourceStreamReader`. It is made in more processes than one: it connects when it is asked something."""
+    """See `DataSourceStreamReader`. It is made in more processes than one: it connects when it is asked something.
 
-    def __init__(self, options: SourceOptions) -> None:
+    Args:
+        refuses_skips: whether a batch that was not read and is done nevertheless ends the stream, instead of being
+            acknowledged.
+    """
+
+    def __init__(self, options: SourceOptions, *, refuses_skips: bool = False) -> None:
         if why := why_no_stream(options):
             raise ConfigError(why)
         self._options = options
+        self._refuses_skips = refuses_skips and options.fail_on_data_loss
         self._known: Places | None = None
         self._targets: dict[str, int] | None = None
         """With `Trigger.AvailableNow`, the last number of each address that belongs to this run."""
@@ -107,6 +113,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._waiting_since: float | None = None
         """Since when there are fewer rows than a batch is to have."""
         self._ahead: _Ahead | None = None
+        self._unread: Offset | None = None
+        """The end of the latest batch, until Spark asks what is in it."""
 
     def getDefaultReadLimit(self) -> ReadLimit:
         if self._options.max_offsets_per_trigger:
@@ -127,6 +135,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @told_at_once
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
+        self._require_read(start)
+        ends = self._latest(start, limit)
+        self._unread = ends if ends != ordered(start) else None
+        return ends
+
+    def _latest(self, start: Offset, limit: ReadLimit) -> Offset:
         limits = _limits_of(limit)
         ends = self._planned_ahead(start, limits)
         if ends is None:
@@ -147,6 +161,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @told_at_once
     def partitions(self, start: Offset, end: Offset) -> list[RangePartition]:
+        self._unread = None
         if not self._places.by_address.keys() >= end.keys():
             self._places.open(end)
         ranges = [
@@ -183,6 +198,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @told_at_once
     def commit(self, end: Offset) -> None:
+        self._require_read(end)
         # Otherwise it was told as the start of the next batch, and who plans ahead acknowledges it.
         if self._ahead is None:
             self._places.open(end)
@@ -191,6 +207,23 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def stop(self) -> None:
         if self._known is not None:
             self._known.close()
+
+    def _require_read(self, done: Offset) -> None:
+        """See that a batch that Spark has done was read.
+
+        A table of files skips batches of numbers that its directory has, as after its checkpoint was deleted. Their
+        messages go back to their queues, as the next start would acknowledge them.
+
+        Raises:
+            JMSError: it was not.
+        """
+        unread, self._unread = self._unread, None
+        if not self._refuses_skips or unread is None or unread != ordered(done):
+            return
+        if self._ahead is not None:
+            wait([self._ahead.ends])
+        self._places.release(done)
+        raise JMSError(_SKIPPED)
 
     @property
     def _places(self) -> Places:
@@ -238,6 +271,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         ends = ahead.ends.result()
         is_full = any(place.end > ends.get(address, 0) for address, place in self._places.by_address.items())
         return ends if is_full and (ahead.start, ahead.limits) == (ordered(start), limits) else None
+
+
+_SKIPPED = (
+    "Spark skipped a batch and read none of its messages; they are back in their queues. The sink has a batch of that "
+    "number already: the checkpoint of a table of files was deleted, and the table was not. Write to an empty "
+    "directory with a new checkpointLocation. If foreachBatch is not to read its rows, set the option failOnDataLoss "
+    "to false: then they are acknowledged."
+)
 
 
 def _gone(each: Range, rows: int) -> str:

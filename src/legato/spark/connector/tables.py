@@ -13,8 +13,9 @@ import pyarrow as pa
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructField, StructType
 
+from legato.errors import ConfigError
 from legato.spark.connector.options import SourceOptions, check_columns
-from legato.spark.connector.rows import fields
+from legato.spark.connector.rows import fields, spark_types
 
 _KEY = "legato"
 _OF_TABLES = ("provider", "owner", "location", "external", "comment", "collation", "is_managed_location", "table_type")
@@ -47,14 +48,39 @@ def columns_of(options: SourceOptions, schema: StructType) -> SourceOptions:
     """The options for a schema that has other columns: of a table of an older version, or as a user wants them.
 
     Raises:
-        ConfigError: there is no such column.
+        ConfigError: there is no such column, or it is of another type.
     """
     names = tuple(schema.names)
+    _check_types(options, schema)
     if not names or names == tuple(fields(options)):
         return options
     wanted = msgspec.structs.replace(options, columns=names)
     check_columns(wanted)
     return wanted
+
+
+def _check_types(options: SourceOptions, schema: StructType) -> None:
+    """See that columns have the types of the source, which Spark would find out in the tasks.
+
+    Those of a missing name are not looked at.
+
+    Raises:
+        ConfigError: one has another type.
+    """
+    types = spark_types(msgspec.structs.replace(options, columns=()))
+    for field in schema.fields:
+        # What `timestamp` is, a setting of Spark says.
+        given, kind = field.dataType.simpleString().replace("timestamp_ntz", "timestamp"), types.get(field.name)
+        if kind is not None and given != kind:
+            meant = ""
+            if field.name == "body" and given == "string":
+                meant = " With the option payload = text it is string."
+            if field.name == "properties":
+                meant = " With the option properties = variant it is variant, otherwise map<string,string>."
+            raise ConfigError(
+                f"The column {field.name} is {kind}, not {given}.{meant} Leave out the schema, and cast the column "
+                "afterwards."
+            )
 
 
 def remembered(options: Mapping[str, str], schema: StructType) -> dict[str, str]:
