@@ -172,6 +172,25 @@ def test_words_and_their_wildcards_are_a_pattern(pattern: str) -> None:
     assert source_options({"url": URL, "queuePattern": pattern}).pattern == pattern
 
 
+def test_a_user_without_a_password_option_has_it_from_the_file_of_the_client() -> None:
+    """The empty password that was put into the URL came first."""
+    options = source_options({"url": URL, "queue": "a", "user": "a b", "jms.password_file": "/run/password"})
+    assert options.url == "amqp://a%20b@one,two?password_file=%2Frun%2Fpassword"
+    assert source_options({"url": URL, "queue": "a", "user": "ann", "password": ""}).url == "amqp://ann:@one,two"
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("kafka.ssl.truststore.location", "For TLS use tls.ca_file"),
+        ("kafka.sasl.jaas.config", "For logins use user and password"),
+    ],
+)
+def test_options_of_kafka_for_logins_and_tls_are_told_what_they_are_called(name: str, said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        source_options({"url": URL, "queue": "a", name: "x"})
+
+
 def test_several_topics_have_a_subscription_each() -> None:
     given = {"url": URL, "subscription": "s"}
     assert source_options(given | {"queues": "a,b"}).subscription_of("a") == "s"

@@ -289,7 +289,9 @@ def _check_url(values: dict[str, Any], texts: Mapping[str, str]) -> None:
         scheme, _, rest = url.partition("://")
         if "@" in rest:
             raise ConfigError("The option url has a user name already: leave out the option user.")
-        url = f"{scheme}://{quote(user, safe='')}:{quote(texts.get('password', ''), safe='')}@{rest}"
+        # An empty password would be one, and no file or prompt be asked.
+        password = f":{quote(texts['password'], safe='')}" if "password" in texts else ""
+        url = f"{scheme}://{quote(user, safe='')}{password}@{rest}"
     said = {name.removeprefix(CLIENT_PREFIX): text for name, text in texts.items() if name.startswith(CLIENT_PREFIX)}
     said |= {TLS_OPTIONS[name]: text for name, text in texts.items() if name in TLS_OPTIONS}
     if said:
