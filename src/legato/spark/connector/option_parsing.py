@@ -222,9 +222,9 @@ def _unknown(name: str, readers: Mapping[str, tuple[str, Reader, str]]) -> str:
     if advice := _ADVICE.get(lower):
         return f"{said}: {advice}."
     if lower.startswith(_KAFKA_PREFIX):
-        meant = " For logins use user and password." if lower.startswith("kafka.sasl.") else ""
-        meant = f" For TLS use {', '.join(TLS_OPTIONS)}, with files in PEM." if "ssl" in lower else meant
-        return f"{said}: options of the client begin with {CLIENT_PREFIX}, such as jms.tls_ca_file.{meant}"
+        hint = " For logins use user and password." if lower.startswith("kafka.sasl.") else ""
+        hint = f" For TLS use {', '.join(TLS_OPTIONS)}, with files in PEM." if "ssl" in lower else hint
+        return f"{said}: options of the client begin with {CLIENT_PREFIX}, such as jms.tls_ca_file.{hint}"
     if like := meant(lower, [*readers, *TLS_OPTIONS, "user", "username", "password"], count_max=1):
         return f"{said}; did you mean {_SPELLING.get(like[0], like[0])}?"
     return f"{said}; known are {', '.join(_SPELLING.get(each, each) for each in readers)}."
