@@ -24,12 +24,14 @@ class Patience:
         timeout_s: the option `close_timeout_s`.
     """
 
-    __slots__ = ("_acknowledgements", "_began", "_sends", "_transport", "timeout_s", "what")
+    __slots__ = ("_acknowledgements", "_began", "_is_told", "_sends", "_transport", "timeout_s", "what")
 
     def __init__(self, what: str, timeout_s: float, transport: Transport) -> None:
         self.what = what
         self.timeout_s = timeout_s
         self._transport = transport
+        self._is_told = transport.is_stopping
+        """An earlier close of the connection was interrupted, which said that what was on its way may be lost."""
         self._began = time.monotonic()
         self._sends = 0
         self._acknowledgements = 0
@@ -83,7 +85,7 @@ class Patience:
         if acknowledgements:
             received = _counted(acknowledgements, "received message")
             parts.append(f"the acknowledgement of {received}, which may be delivered again")
-        if not parts:
+        if not parts or self._is_told:
             return
         transport = self._transport
         waits = f"within the {self.timeout_s:g} s that closing waits (close_timeout_s)"

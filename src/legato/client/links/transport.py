@@ -120,6 +120,11 @@ class Transport:
             yield Wait(self.gate, lambda: self.ended, wait_s)
         yield from self.notifier.stop()
 
+    @property
+    def is_stopping(self) -> bool:
+        """Whether somebody has begun to close the connection."""
+        return self._stopping
+
     def give_up(self) -> None:
         """Nobody waits for the connection any more: end soon."""
         self._stopping = True
