@@ -28,12 +28,20 @@ LegatoError
 │   └── FlowTimeoutError             the awaited flow did not reply in time
 ├── ConfigError                      a setting that cannot be used
 ├── ProtocolError                    a peer broke AMQP; its connection ends, nothing else
-└── StoreError
-    ├── FencedError                  a later epoch has begun: this broker must stop serving
-    ├── StoreFullError               no room: producers are refused, everything else goes on
-    ├── StoreFormatError             a former format that is to be migrated, or an unknown one
-    ├── StoreCorruptError            damaged: not what was written
-    └── StoreLockedError             another process holds the store
+├── StoreError
+│   ├── FencedError                  a later epoch has begun: this broker must stop serving
+│   ├── StoreFullError               no room: producers are refused, everything else goes on
+│   ├── StoreFormatError             a former format that is to be migrated, or an unknown one
+│   ├── StoreCorruptError            damaged: not what was written
+│   └── StoreLockedError             another process holds the store
+└── LogError                         of the replicated log
+    ├── LogUnavailableError          no answer in time: no quorum, no leader, no network
+    ├── LogDamagedError              records are missing or altered; another leader of the log may have them
+    ├── LogTrimmedError              the records behind a position are trimmed: seed the replica anew
+    ├── LogDivergedError             a position is not on this log: one of both is another's, or has lost records
+    ├── LogFormatError               the log holds records of another group or of an unknown format
+    ├── LogUnsafeError               the log's servers do not promise what a confirmation promises
+    └── LogAccessError               the log's servers refuse the credentials, or the permissions do not suffice
 ```
 """
 
@@ -222,6 +230,48 @@ class StoreCorruptError(StoreError):
 
 class StoreLockedError(StoreError):
     """Another process holds the store's lock."""
+
+
+class LogError(LegatoError):
+    """An operation of the replicated log failed."""
+
+
+class LogUnavailableError(LogError):
+    """The replicated log did not answer in time; whether a record that was being appended is stored is not known."""
+
+
+class LogDamagedError(LogError):
+    """Records of the replicated log are missing or altered; another of its servers may have them intact.
+
+    Attributes:
+        sequence: the first record that is missing or altered.
+        leader: the server that led the log when that was seen; None if it is not known.
+    """
+
+    def __init__(self, message: str, sequence: int, leader: str | None = None) -> None:
+        super().__init__(message)
+        self.sequence = sequence
+        self.leader = leader
+
+
+class LogTrimmedError(LogError):
+    """The records behind a replica's position have been trimmed from the replicated log: seed the replica anew."""
+
+
+class LogDivergedError(LogError):
+    """A replica's position is not on this replicated log: one of both is another group's, or has lost records."""
+
+
+class LogFormatError(LogError):
+    """The replicated log holds records of another group, or of a format that this version does not read."""
+
+
+class LogUnsafeError(LogError):
+    """The log's servers do not keep records as a confirmation promises, or it cannot be proved that they do."""
+
+
+class LogAccessError(LogError):
+    """The log's servers refuse the credentials, or the credentials do not permit what a broker needs."""
 
 
 def tree(root: type[LegatoError] = LegatoError) -> Iterator[type[LegatoError]]:

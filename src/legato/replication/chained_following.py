@@ -1,0 +1,103 @@
+"""The records of a chain, as they come."""
+
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from threading import Event
+
+from legato.errors import LogUnavailableError
+from legato.replication.chain import Chain
+from legato.replication.engine import Engine, Message
+from legato.replication.gapless import read_on
+from legato.replication.log import Position, Record
+from legato.replication.patience import ATTEMPT_S, Patience
+
+SILENCE_S = 1.0
+"""After so long a silence a follower asks whether the log goes on where it was sent nothing."""
+FILL_BYTES = 1 << 22
+
+
+class ChainedFollowing:
+    """The records behind a chain.
+
+    What the servers send may have gaps, as after a loss of the connection; the leader is asked for what is in them.
+
+    Args:
+        engine: the log's servers.
+        chain: where to begin.
+        count: told of the chain after each step.
+    """
+
+    def __init__(self, engine: Engine, chain: Chain, count: Callable[[Chain], None]) -> None:
+        self._engine = engine
+        self._chain = chain
+        self._count = count
+        self._closed = Event()
+        self._watch = engine.watch(chain.looked_at + 1)
+        self._ready: deque[Record] = deque()
+        self._end = chain.end
+        self._heard_s = time.monotonic()
+
+    @property
+    def end(self) -> Position:
+        """As `Following.end`."""
+        return self._end
+
+    def take(self, timeout_s: float, limit_bytes: int = 1 << 22) -> Sequence[Record]:
+        """As `Following.take`."""
+        until_s = time.monotonic() + timeout_s
+        while not self._ready and not self._closed.is_set():
+            left_s = until_s - time.monotonic()
+            self._receive(min(max(left_s, 0), SILENCE_S))
+            if left_s <= 0:
+                break
+        taken: list[Record] = []
+        size = 0
+        while self._ready and (size < limit_bytes or not taken):
+            taken.append(self._ready.popleft())
+            size += len(taken[-1].data)
+        if taken:
+            self._end = taken[-1].position
+        return taken
+
+    def close(self) -> None:
+        """As `Following.close`."""
+        self._closed.set()
+        self._watch.close()
+
+    def _receive(self, timeout_s: float) -> None:
+        messages = self._watch.take(timeout_s)
+        now_s = time.monotonic()
+        if messages:
+            self._heard_s = now_s
+            self._put(messages)
+        elif now_s - self._heard_s >= SILENCE_S and not self._closed.is_set():
+            self._heard_s = now_s
+            self._look_behind()
+        self._count(self._chain)
+
+    def _put(self, messages: Sequence[Message]) -> None:
+        for message in messages:
+            if message.sequence > self._chain.looked_at + 1:
+                self._fill(message.sequence - 1)
+            if message.sequence == self._chain.looked_at + 1:  # else it was sent again, or a gap is to be filled first
+                self._ready.extend(self._chain.feed([message]))
+
+    def _look_behind(self) -> None:
+        """Go on where servers send nothing though the log does, as they do where messages are missing at its end."""
+        try:
+            last = self._engine.bounds(ATTEMPT_S).last
+        except LogUnavailableError:
+            return
+        self._fill(last)
+
+    def _fill(self, last: int) -> None:
+        """Feed the chain what the leader has of messages that did not come."""
+        try:
+            while self._chain.looked_at < last:
+                patience = Patience(2 * ATTEMPT_S, self._closed)
+                self._ready.extend(
+                    self._chain.feed(read_on(self._engine, self._chain.looked_at + 1, last, FILL_BYTES, patience))
+                )
+        except LogUnavailableError:
+            return  # the next look asks again

@@ -1,0 +1,1 @@
+"""What every replicated log must do."""

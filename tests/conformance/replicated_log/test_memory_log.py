@@ -1,0 +1,238 @@
+"""The log in memory does what a replicated log must, and what its faults are for."""
+
+import threading
+from collections.abc import Callable
+
+import pytest
+
+from legato.errors import ConfigError, FencedError, LogDamagedError, LogError, LogFormatError, LogUnavailableError
+from legato.replication.envelopes import group_key, seal
+from legato.replication.log import BEGINNING, ReplicatedLog
+from legato.replication.memory import MemoryServers
+from tests.conformance.replicated_log.log import ARRIVAL_S, LogTests, claim, data_of, read_all, take
+
+pytestmark = pytest.mark.usefixtures("fast_checks")
+
+
+@pytest.fixture
+def servers() -> MemoryServers:
+    return MemoryServers()
+
+
+@pytest.fixture
+def new_log(servers: MemoryServers) -> Callable[[], ReplicatedLog]:
+    return lambda: servers.log("orders")
+
+
+class TestMemoryLog(LogTests):
+    pass
+
+
+def test_an_append_whose_answer_was_lost_is_stored_once(servers: MemoryServers) -> None:
+    writer = claim(servers.log("orders"))
+    servers.lose_answers(1)
+    appended = writer.append(b"one")
+    assert appended.position.sequence == 2
+    assert data_of(read_all(servers.log("orders"))) == [b"epoch", b"one"]
+
+
+def test_an_append_that_was_lost_is_repeated(servers: MemoryServers) -> None:
+    writer = claim(servers.log("orders"))
+    servers.lose_requests(3)
+    writer.append(b"one")
+    assert data_of(read_all(servers.log("orders"))) == [b"epoch", b"one"]
+
+
+def test_an_append_in_doubt_that_another_overtook_is_fenced(servers: MemoryServers) -> None:
+    former = claim(servers.log("orders"))
+    with servers.outage():
+        in_doubt = former.submit(b"one")
+        with pytest.raises(LogUnavailableError):
+            servers.log("orders").last(timeout_s=0.01)
+        servers.let_in(next(seal(group_key("orders"), b"later", former.position.digest, 1 << 20))[0])
+    with pytest.raises(FencedError):
+        in_doubt.result(ARRIVAL_S)
+    assert data_of(read_all(servers.log("orders"))) == [b"epoch", b"later"]
+
+
+def test_a_second_append_waits_for_its_turn(servers: MemoryServers) -> None:
+    writer = claim(servers.log("orders"))
+    with servers.outage():
+        first = writer.submit(b"one")
+        with pytest.raises(LogError, match="in flight"):
+            writer.append(b"two")
+        with pytest.raises(LogError, match="in flight"):
+            writer.submit(b"two")
+    first.result(ARRIVAL_S)
+    writer.append(b"two")
+    assert data_of(read_all(servers.log("orders"))) == [b"epoch", b"one", b"two"]
+
+
+def test_closing_a_claim_lets_go_of_an_append_that_waits(servers: MemoryServers) -> None:
+    writer = claim(servers.log("orders"))
+    with servers.outage():
+        waiting = writer.submit(b"one")
+        writer.close()
+        with pytest.raises(LogUnavailableError, match="not known"):
+            waiting.result(ARRIVAL_S)
+
+
+def test_closing_a_log_lets_go_of_an_append_that_waits(servers: MemoryServers) -> None:
+    log = servers.log("orders")
+    writer = claim(log)
+    with servers.outage():
+        waiting = writer.submit(b"one")
+        log.close()
+        with pytest.raises(LogUnavailableError):
+            waiting.result(ARRIVAL_S)
+
+
+def test_a_missing_record_is_an_error_until_another_server_leads(servers: MemoryServers) -> None:
+    log = servers.log("orders")
+    writer = claim(log)
+    for number in range(3):
+        writer.append(b"%d" % number)
+    servers.lose(3, server="a")
+    following = log.follow(BEGINNING)
+    with pytest.raises(LogDamagedError, match="record 3 of the log is missing") as damage:
+        take(following, 4)
+    assert (damage.value.sequence, damage.value.leader) == (3, "a")
+    with pytest.raises(LogDamagedError):
+        read_all(log)
+    log.move_leader(away_from="a")
+    assert len(read_all(log)) == 4
+    assert len(take(log.follow(BEGINNING), 4)) == 4
+
+
+def test_a_missing_last_record_is_seen_by_a_follower(servers: MemoryServers) -> None:
+    log = servers.log("orders")
+    writer = claim(log)
+    writer.append(b"one")
+    servers.lose(2, server="a")
+    with pytest.raises(LogDamagedError, match="record 2"):
+        take(log.follow(BEGINNING), 2)
+
+
+def test_an_altered_record_is_an_error_until_another_server_leads(servers: MemoryServers) -> None:
+    log = servers.log("orders")
+    writer = claim(log)
+    place = writer.append(b"one").position
+    servers.alter(2, server="a")
+    for look in (lambda: read_all(log), lambda: take(log.follow(BEGINNING), 2), lambda: log.read(place)):
+        with pytest.raises(LogDamagedError, match="record 2 of the log is not what was written: the files of a"):
+            look()
+    log.move_leader(away_from="a")
+    assert data_of(read_all(log)) == [b"epoch", b"one"]
+    writer.append(b"two")
+
+
+def test_an_append_in_doubt_whose_record_is_missing_ends_the_claim(servers: MemoryServers) -> None:
+    writer = claim(servers.log("orders"))
+    servers.lose_answers(1)
+    servers.lose(2)
+    with pytest.raises(LogDamagedError, match="record 2"):
+        writer.append(b"one")
+    with pytest.raises(LogDamagedError):
+        writer.append(b"two")
+
+
+def test_what_servers_took_from_a_fenced_writer_is_void(servers: MemoryServers) -> None:
+    log, other = servers.log("orders"), servers.log("orders")
+    former = claim(log)
+    stale = former.position
+    later = claim(other, b"later")
+    servers.let_in(next(seal(group_key("orders"), b"stale", stale.digest, 1 << 20))[0])
+    assert data_of(read_all(log)) == [b"epoch", b"later"]
+    assert log.health().voided == 1
+    following = other.follow(BEGINNING)
+    with pytest.raises(FencedError):
+        later.append(b"not behind what it did not see")
+    again = other.claim(b"again", log.read(BEGINNING).end)
+    again.append(b"one")
+    assert data_of(read_all(other)) == data_of(take(following, 4)) == [b"epoch", b"later", b"again", b"one"]
+
+
+def test_parts_that_nobody_completed_are_passed_over() -> None:
+    servers = MemoryServers(message_bytes_max=1000)
+    log = servers.log("orders")
+    writer = claim(log)
+    place = writer.position
+    parts = list(seal(group_key("orders"), bytes(3000), place.digest, 1000))
+    for part, _ in parts[:2]:
+        servers.let_in(part)
+    assert len(parts) > 2
+    reading = log.read(BEGINNING)
+    assert (data_of(reading.records), reading.end, reading.drained) == ([b"epoch"], place, True)
+    following = log.follow(place)
+    later = log.claim(b"later", place)
+    later.append(bytes(2500))
+    with pytest.raises(FencedError):
+        writer.append(b"the rest")
+    assert [len(data) for data in data_of(read_all(log))] == [5, 5, 2500]
+    assert [len(data) for data in data_of(take(following, 2))] == [5, 2500]
+
+
+def test_a_trimmed_part_is_not_a_record() -> None:
+    servers = MemoryServers(message_bytes_max=1000)
+    log = servers.log("orders")
+    writer = claim(log)
+    large = writer.append(bytes(3000)).position
+    writer.append(b"one")
+    log.trim(large)
+    assert data_of(read_all(log, large)) == [b"one"]
+
+
+def test_records_of_another_group_are_refused(servers: MemoryServers) -> None:
+    claim(servers.log("orders"))
+    stranger = servers.log("payments")
+    for look in (lambda: stranger.read(BEGINNING), lambda: take(stranger.follow(BEGINNING), 1)):
+        with pytest.raises(LogFormatError, match="another group"):
+            look()
+
+
+def test_what_legato_did_not_write_is_refused(servers: MemoryServers) -> None:
+    servers.let_in(b"hello")
+    with pytest.raises(LogFormatError, match="did not write"):
+        servers.log("orders").read(BEGINNING)
+
+
+def test_records_of_a_later_format_are_refused(servers: MemoryServers) -> None:
+    message = bytearray(next(seal(group_key("orders"), b"one", BEGINNING.digest, 1 << 20))[0])
+    message[4] = 2
+    servers.let_in(bytes(message))
+    with pytest.raises(LogFormatError, match="format 2"):
+        servers.log("orders").read(BEGINNING)
+
+
+@pytest.mark.parametrize("name", ["", "a b", "a.b", "-a", "a" * 49, "a/b", "a*", "ä"])
+def test_a_name_that_servers_do_not_take_is_refused(servers: MemoryServers, name: str) -> None:
+    with pytest.raises(ConfigError, match="letters, digits"):
+        servers.log(name)
+
+
+def test_a_follower_is_silent_while_there_is_no_quorum(servers: MemoryServers) -> None:
+    log = servers.log("orders")
+    writer = claim(log)
+    following = log.follow(writer.position)
+    with servers.outage():
+        waiting = writer.submit(b"one")
+        assert following.take(0.01) == []
+    waiting.result(ARRIVAL_S)
+    assert data_of(take(following, 1)) == [b"one"]
+
+
+def test_readers_and_a_writer_at_once_agree(servers: MemoryServers) -> None:
+    writer = claim(servers.log("orders"))
+    seen: list[list[bytes]] = []
+
+    def follow() -> None:
+        seen.append(data_of(take(servers.log("orders").follow(BEGINNING), 201)))
+
+    threads = [threading.Thread(target=follow) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for number in range(200):
+        writer.append(b"%d" % number)
+    for thread in threads:
+        thread.join(ARRIVAL_S)
+    assert seen == [[b"epoch", *(b"%d" % number for number in range(200))]] * 3
