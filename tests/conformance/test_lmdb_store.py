@@ -10,6 +10,7 @@ from tests.conformance.store import StoreTests
 from tests.conformance.store_duplicates import StoreDuplicateTests
 from tests.conformance.store_larges import StoreLargeTests
 from tests.conformance.store_places import StorePlaceTests
+from tests.conformance.store_records import StoreRecordTests
 from tests.conformance.store_runs import StoreRunTests
 from tests.conformance.store_staged import StoreStagedTests
 from tests.conformance.store_taken import StoreTakenTests
@@ -52,4 +53,8 @@ class TestLmdbStoreRuns(StoreRunTests):
 
 
 class TestLmdbStoreStaged(StoreStagedTests):
+    pass
+
+
+class TestLmdbStoreRecords(StoreRecordTests):
     pass

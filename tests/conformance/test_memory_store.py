@@ -7,6 +7,7 @@ from tests.conformance.store import StoreTests
 from tests.conformance.store_duplicates import StoreDuplicateTests
 from tests.conformance.store_larges import StoreLargeTests
 from tests.conformance.store_places import StorePlaceTests
+from tests.conformance.store_records import StoreRecordTests
 from tests.conformance.store_runs import StoreRunTests
 from tests.conformance.store_staged import StoreStagedTests
 from tests.conformance.store_taken import StoreTakenTests
@@ -47,4 +48,8 @@ class TestMemoryStoreRuns(StoreRunTests):
 
 
 class TestMemoryStoreStaged(StoreStagedTests):
+    pass
+
+
+class TestMemoryStoreRecords(StoreRecordTests):
     pass

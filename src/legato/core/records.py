@@ -30,6 +30,61 @@ class Batch(msgspec.Struct):
     """The broker's steady clock (`core.steady`); 0: as in the commit before."""
 
 
+class Applied(msgspec.Struct, array_like=True, frozen=True):
+    """How far a store is in what carries its commits as records, a journal or a replicated log.
+
+    Args:
+        number: of the last record that was applied, as its carrier counts.
+        digest: of all records up to it.
+    """
+
+    number: int
+    digest: bytes
+
+
+class CommitRecord(msgspec.Struct, frozen=True):
+    """A commit.
+
+    Args:
+        position: of its log record.
+        batch: what is committed. Of one that was decoded, `runs` and bodies are bytes.
+        log_bytes: the log record, encoded.
+    """
+
+    position: int
+    batch: Batch
+    log_bytes: bytes
+
+    @property
+    def epoch(self) -> int:
+        """The epoch in which it was committed."""
+        return self.batch.epoch
+
+
+class EpochRecord(msgspec.Struct, frozen=True):
+    """The beginning of an epoch.
+
+    Args:
+        epoch: that begins.
+        position: of its log record.
+        broker: that is primary in it.
+        now_us: its clock, microseconds since 1970.
+        log_bytes: the log record, encoded.
+        version: of Legato, which wrote it.
+        rules: of that version: see `store.commit_records.rules`.
+        origin: digest of `Applied` of the store that began the log with this record and was not empty.
+    """
+
+    epoch: int
+    position: int
+    broker: str
+    now_us: int
+    log_bytes: bytes
+    version: str
+    rules: dict[str, int]
+    origin: bytes = b""
+
+
 class Meta(msgspec.Struct):
     """The counters with which a broker continues its predecessor's work."""
 
@@ -43,6 +98,8 @@ class Meta(msgspec.Struct):
     """The steady clock (`core.steady`) as of the last commit; 0 until an epoch begins."""
     outcomes_forgotten_us: int = 0
     """Of a transaction that was committed up to then, by the steady clock, the outcome may be forgotten."""
+    applied: Applied | None = None
+    """Where the last commit is in a journal or a replicated log; None if it was no record of one."""
 
     def begin(self, now_us: int) -> None:
         """The next epoch begins; a store that is new, or of a former version, gets its steady clock."""

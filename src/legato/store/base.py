@@ -6,6 +6,8 @@
 3. Nothing here costs more when more messages wait: opening, loading and committing are constant
    in the backlog (promise 6).
 4. Reads see the last commit. `commit` runs in one thread at a time; reads may run in any thread meanwhile.
+5. A commit is `prepare`, then `finish` or `abandon`. The same records leave the same store, byte for byte in its file,
+   whoever applies them. `prune` and `trim_log` change nothing that a broker could see or a record refer to.
 """
 
 from collections.abc import Iterator, Sequence
@@ -14,7 +16,17 @@ from typing import Protocol
 import msgspec
 
 from legato.core.facts import LogRecord, QueueCreated
-from legato.core.records import Archive, Batch, Meta, ProducerRecord, QueueRecord, StoredMessage
+from legato.core.records import (
+    Applied,
+    Archive,
+    Batch,
+    CommitRecord,
+    EpochRecord,
+    Meta,
+    ProducerRecord,
+    QueueRecord,
+    StoredMessage,
+)
 
 __all__ = [
     "FORMAT_VERSION",
@@ -115,6 +127,41 @@ class Store(Archive, Protocol):
             FencedError: a later epoch has begun.
             StoreFullError: no room; nothing of the batch was applied, the store goes on. A batch that stores no message
                 may use the reserve.
+        """
+
+    def prepare(self, record: CommitRecord | EpochRecord, *, forced: bool = False) -> int:
+        """Apply a record in a transaction that stays open: nobody sees it, and no other change begins, until it ends.
+
+        The same thread ends it, with `finish` or `abandon`. Returns the position of its log record.
+
+        Args:
+            record: of a commit, or of an epoch that begins.
+            forced: it is committed elsewhere already: the reserve may be used for it.
+
+        Raises:
+            FencedError: it is of another epoch than the store's, or begins another than the next one.
+            StoreFullError: no room for it.
+            StoreError: it contradicts the state, or is not the next one.
+        """
+
+    def finish(self, applied: Applied) -> None:
+        """Commit what is prepared, durably.
+
+        Args:
+            applied: where its record is in what carries the records, kept with it.
+
+        Raises:
+            StoreFullError, StoreError: it is not committed, and not prepared any more.
+        """
+
+    def abandon(self) -> None:
+        """Undo what is prepared, if anything is."""
+
+    def place(self, applied: Applied) -> None:
+        """Keep where the store is in what carries its records, without a commit.
+
+        Raises:
+            FencedError: this object began an epoch that is over.
         """
 
     def log(self, after: int, limit: int) -> Sequence[tuple[int, LogRecord]]:

@@ -9,18 +9,18 @@ import errno
 import os
 import threading
 from collections.abc import Callable, Iterator, Sequence, Set
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from functools import cache, partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import lmdb
 import msgspec
 
 from legato import limits
-from legato.core.facts import AnyFact, EpochBegan, Kind, LogRecord, encode_record
-from legato.core.records import ExpiryPlace, KeptId, Run, TakenMessage
-from legato.errors import FencedError, StoreCorruptError, StoreFormatError, StoreFullError
+from legato.core.facts import Kind, LogRecord
+from legato.core.records import Applied, ExpiryPlace, KeptId, Run, TakenMessage
+from legato.errors import FencedError, StoreCorruptError, StoreError, StoreFormatError, StoreFullError
 from legato.store import values
 from legato.store.apply import apply_changes, forget_outcomes
 from legato.store.apply_queues import remove_deleted
@@ -28,6 +28,13 @@ from legato.store.base import Batch, Meta, ProducerRecord, QueueRecord, Readings
 from legato.store.block_reader import SharedBodies, read_messages
 from legato.store.blocks import RawBlock
 from legato.store.changes import gather
+from legato.store.commit_records import (
+    CommitRecord,
+    EpochRecord,
+    encode_epoch,
+    encode_log_bytes,
+    refuse_unless_next,
+)
 from legato.store.deliveries import add_deliveries
 from legato.store.duplicates import find_id, kept_range
 from legato.store.environment import (
@@ -114,6 +121,7 @@ class LmdbStore:
         self._epoch: int | None = None
         self._changing = threading.Lock()
         """Held by whoever changes the store: the files must not be closed under its hands."""
+        self._prepared: _Prepared | None = None
 
     def begin_epoch(self, broker: str, now_us: int) -> Meta:
         """See `Store.begin_epoch`; on a full disk it uses the reserve."""
@@ -125,8 +133,9 @@ class LmdbStore:
     def _begin_epoch(self, broker: str, now_us: int) -> Meta:
         with self._writing() as txn:
             meta = self._meta(txn)
-            meta.begin(now_us)
-            self._append(txn, meta, now_us, [EpochBegan(broker)])
+            record, _ = encode_epoch(meta.epoch + 1, meta.log_position + 1, broker, now_us)
+            self._apply(txn, meta, record)
+            self._put_state(txn, meta, None)
         return meta
 
     def meta(self) -> Meta:
@@ -306,19 +315,92 @@ class LmdbStore:
         return self._with_freed(lambda: self._commit(batch))
 
     def _commit(self, batch: Batch) -> int:
-        changes = gather(batch)
         with self._writing() as txn:
             meta = self._meta(txn)
             if batch.epoch != meta.epoch:
-                raise FencedError(f"epoch {batch.epoch} is over: the store is in epoch {meta.epoch}")
+                raise _over(batch.epoch, meta)
             if _grows(batch):
                 self._refuse_to_fill(txn, batch)
+            record = CommitRecord(meta.log_position + 1, batch, encode_log_bytes(batch))
+            used_before = self._apply(txn, meta, record)
+            self._put_state(txn, meta, None)
+        self._note_growth(batch, used_before)
+        return meta.log_position
+
+    def prepare(self, record: CommitRecord | EpochRecord, *, forced: bool = False) -> int:
+        """See `Store.prepare`."""
+        if self._prepared is not None:
+            raise StoreError("a commit is prepared already")
+        if isinstance(record, EpochRecord) or forced or not _grows(record.batch):
+            return self._with_reserve(lambda: self._prepare(record, grows=False))
+        if self._reserve.spent:
+            self._refuse_to_grow(record.batch)
+        return self._with_freed(lambda: self._prepare(record, grows=True))
+
+    def _prepare(self, record: CommitRecord | EpochRecord, *, grows: bool) -> int:
+        with ExitStack() as stack:
+            txn = stack.enter_context(self._writing())
+            meta = self._meta(txn)
+            refuse_unless_next(record, meta)
+            if grows and isinstance(record, CommitRecord):
+                self._refuse_to_fill(txn, record.batch)
+            used_before = self._apply(txn, meta, record)
+            self._prepared = _Prepared(record, txn, meta, used_before, stack.pop_all())
+        return record.position
+
+    def finish(self, applied: Applied) -> None:
+        """See `Store.finish`."""
+        prepared, self._prepared = self._prepared, None
+        if prepared is None:
+            raise StoreError("no commit is prepared")
+        with prepared.writing:
+            self._put_state(prepared.txn, prepared.meta, applied)
+        if isinstance(prepared.record, CommitRecord):
+            self._note_growth(prepared.record.batch, prepared.used_before)
+        else:
+            self._epoch = prepared.meta.epoch
+            self._reserve.make()
+
+    def abandon(self) -> None:
+        """See `Store.abandon`."""
+        prepared, self._prepared = self._prepared, None
+        if prepared is not None:
+            # To the transaction this is any error: it is undone.
+            with suppress(_Abandoned), prepared.writing:
+                raise _Abandoned
+
+    def place(self, applied: Applied) -> None:
+        """See `Store.place`."""
+        self._with_reserve(lambda: self._place(applied))
+
+    def _place(self, applied: Applied) -> None:
+        with self._writing() as txn:
+            meta = self._meta(txn)
+            self._refuse_fenced(meta)
+            self._put_state(txn, meta, applied)
+
+    def _apply(self, txn: Any, meta: Meta, record: CommitRecord | EpochRecord) -> int:
+        """Everything that a record does, but for the state; returns how far the pages reached before."""
+        used_before = 0
+        if isinstance(record, CommitRecord):
+            changes = gather(record.batch)
+            if record.batch.runs:
+                used_before = used_bytes(self._env)
             apply_changes(txn, self._databases, meta, changes)
-            self._append(txn, meta, batch.time_us, batch.facts)
-            used_before = used_bytes(self._env) if batch.runs else 0
+        else:
+            meta.begin(record.now_us)
+        if self._log_facts:
+            meta.log_position += 1
+            txn.put(position_key(meta.log_position), record.log_bytes, db=self._databases.log, append=True)
+        return used_before
+
+    def _put_state(self, txn: Any, meta: Meta, applied: Applied | None) -> None:
+        meta.applied = applied
+        txn.put(STATE_KEY, values.encode(meta), db=self._databases.meta)
+
+    def _note_growth(self, batch: Batch, used_before: int) -> None:
         if batch.runs:
             self._room.note_growth(used_bytes(self._env) - used_before)
-        return meta.log_position
 
     def make_room(self) -> bool:
         """See `Store.make_room`."""
@@ -518,14 +600,6 @@ class LmdbStore:
         if self._epoch not in (None, meta.epoch):
             raise FencedError(f"epoch {self._epoch} is over: the store is in epoch {meta.epoch}")
 
-    def _append(self, txn: Any, meta: Meta, time_us: int, facts: list[AnyFact]) -> None:
-        """Add a record to the log, and write the state that it leads to."""
-        if self._log_facts:
-            meta.log_position += 1
-            record = encode_record(LogRecord(meta.epoch, time_us, facts))
-            txn.put(position_key(meta.log_position), record, db=self._databases.log, append=True)
-        txn.put(STATE_KEY, values.encode(meta), db=self._databases.meta)
-
     def _get_by_name(self, name: str, numbers: Any, records: Any) -> bytes | None:
         with self._reading() as txn:
             number = txn.get(name_key(name), db=numbers)
@@ -558,6 +632,24 @@ class LmdbStore:
                 raise StoreCorruptError(f"the store in {self.path} has an index entry but no record for queue {queue}")
             found.append(record)
         return found
+
+
+class _Abandoned(Exception):
+    """A prepared commit is undone."""
+
+
+class _Prepared(NamedTuple):
+    """A commit that is applied, in a transaction that is open."""
+
+    record: CommitRecord | EpochRecord
+    txn: Any
+    meta: Meta
+    used_before: int
+    writing: ExitStack
+
+
+def _over(epoch: int, meta: Meta) -> FencedError:
+    return FencedError(f"epoch {epoch} is over: the store is in epoch {meta.epoch}")
 
 
 def _grows(batch: Batch) -> bool:

@@ -8,9 +8,10 @@ from msgspec.structs import replace
 
 from legato import limits
 from legato.core.facts import AnyFact, EpochBegan, Kind, LogRecord, encode_record
-from legato.core.records import ExpiryPlace, KeptId, Run, TakenMessage
-from legato.errors import FencedError
+from legato.core.records import Applied, ExpiryPlace, KeptId, Run, TakenMessage
+from legato.errors import FencedError, StoreError
 from legato.store.base import NONE_KEPT, Batch, Meta, ProducerRecord, QueueRecord, ReadingsFound, StoredMessage, Usage
+from legato.store.commit_records import CommitRecord, EpochRecord, refuse_unless_next
 from legato.store.lanes import lane_of
 from legato.store.model import Model
 
@@ -23,14 +24,18 @@ class MemoryStore:
         self._log: dict[int, LogRecord] = {}
         self._log_bytes = 0
         self._lock = threading.Lock()
+        self._prepared: CommitRecord | EpochRecord | None = None
 
     def begin_epoch(self, broker: str, now_us: int) -> Meta:
         """See `Store.begin_epoch`."""
         with self._lock:
-            self._state.meta.begin(now_us)
-            self._state.uploading.clear()
-            self._append(now_us, [EpochBegan(broker)])
+            self._begin(broker, now_us)
             return copy.copy(self._state.meta)
+
+    def _begin(self, broker: str, now_us: int) -> None:
+        self._state.meta.begin(now_us)
+        self._state.uploading.clear()
+        self._append(now_us, [EpochBegan(broker)])
 
     def meta(self) -> Meta:
         """See `Store.meta`."""
@@ -170,8 +175,44 @@ class MemoryStore:
         with self._lock:
             if batch.epoch != self._state.meta.epoch:
                 raise FencedError(f"epoch {batch.epoch} is over: the store is in epoch {self._state.meta.epoch}")
-            self._state.apply(batch)
-            return self._append(batch.time_us, batch.facts)
+            return self._apply(batch)
+
+    def _apply(self, batch: Batch) -> int:
+        self._state.apply(batch)
+        return self._append(batch.time_us, batch.facts)
+
+    def prepare(self, record: CommitRecord | EpochRecord, *, forced: bool = False) -> int:
+        """See `Store.prepare`: it is checked, and applied when it is finished."""
+        with self._lock:
+            if self._prepared is not None:
+                raise StoreError("a commit is prepared already")
+            refuse_unless_next(record, self._state.meta)
+            if isinstance(record, CommitRecord):
+                self._state.check(record.batch)
+            self._prepared = record
+            return record.position
+
+    def finish(self, applied: Applied) -> None:
+        """See `Store.finish`."""
+        with self._lock:
+            record, self._prepared = self._prepared, None
+            if record is None:
+                raise StoreError("no commit is prepared")
+            if isinstance(record, CommitRecord):
+                self._apply(record.batch)
+            else:
+                self._begin(record.broker, record.now_us)
+            self._state.meta.applied = applied
+
+    def abandon(self) -> None:
+        """See `Store.abandon`."""
+        with self._lock:
+            self._prepared = None
+
+    def place(self, applied: Applied) -> None:
+        """See `Store.place`."""
+        with self._lock:
+            self._state.meta.applied = applied
 
     def log(self, after: int, limit: int) -> Sequence[tuple[int, LogRecord]]:
         """See `Store.log`."""
@@ -225,6 +266,7 @@ class MemoryStore:
 
     def _append(self, time_us: int, facts: list[AnyFact]) -> int:
         self._state.meta.log_position += 1
+        self._state.meta.applied = None
         record = LogRecord(self._state.meta.epoch, time_us, list(facts))
         self._log[self._state.meta.log_position] = record
         self._log_bytes += len(encode_record(record))

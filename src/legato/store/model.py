@@ -141,9 +141,7 @@ class Model:
         Raises:
             StoreError: the batch contradicts itself or the state.
         """
-        self._check_bodies(batch)
-        runs = {id(fact): blocks for fact, blocks in gather_runs(batch)}
-        self._check_queues(batch)
+        runs = self.check(batch)
         bodies = iter(batch.bodies)
         self.meta.steady_us = max(self.meta.steady_us, batch.steady_us)
         for fact in batch.facts:
@@ -157,6 +155,17 @@ class Model:
             self.uploading.add(large)
         if self.uploading:
             self.uploading -= self._referred() | {*batch.ended}
+
+    def check(self, batch: Batch) -> dict[int, Sequence[bytes | memoryview]]:
+        """See that a batch can be applied; returns the blocks of its runs, by the identity of the fact.
+
+        Raises:
+            StoreError: the batch contradicts itself or the state.
+        """
+        self._check_bodies(batch)
+        runs = {id(fact): blocks for fact, blocks in gather_runs(batch)}
+        self._check_queues(batch)
+        return runs
 
     def forget_outcomes(self) -> int:
         """Forget those beyond what is kept, if they are past their time; returns how many."""

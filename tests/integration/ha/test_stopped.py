@@ -30,14 +30,16 @@ import sys
 from legato.core.facts import QueueCreated
 from legato.errors import FencedError
 from legato.store.base import Batch
+from legato.store.commit_records import CommitRecord
 from legato.store.lmdb import LmdbStore
 
 class Halting(LmdbStore):
-    def _append(self, txn, meta, time_us, facts):
-        super()._append(txn, meta, time_us, facts)
-        if facts and isinstance(facts[0], QueueCreated):
+    def _apply(self, txn, meta, record):
+        used_before = super()._apply(txn, meta, record)
+        if isinstance(record, CommitRecord) and isinstance(record.batch.facts[0], QueueCreated):
             print("inside", flush=True)
             sys.stdin.readline()
+        return used_before
 
 store = Halting(sys.argv[1])
 epoch = store.begin_epoch("stopped", 1).epoch
