@@ -5,9 +5,10 @@ from typing import Any
 
 import pytest
 
+from legato.address_patterns import matches
 from legato.core.settings import DEFAULT_SETTINGS
 from legato.errors import ConfigError
-from legato.server.config.addresses import Addresses, matches
+from legato.server.config.addresses import Addresses
 from legato.server.config.configuration import load
 
 

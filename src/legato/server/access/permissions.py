@@ -7,8 +7,8 @@ from enum import IntEnum
 
 import msgspec
 
+from legato.address_patterns import matches
 from legato.core.refusals import Refusal
-from legato.server.config.addresses import matches
 
 SEND, RECEIVE, BROWSE, CREATE, DELETE, BULK = OPERATIONS = ("send", "receive", "browse", "create", "delete", "bulk")
 EVERYBODY = "*"

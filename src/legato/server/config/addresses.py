@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from legato.address_patterns import matches, mixed_word, specificity
 from legato.core.settings import DEFAULT_SETTINGS, AddressSettings
 from legato.errors import ConfigError
 from legato.server.config.strictness import problem_of
@@ -66,33 +67,6 @@ class Addresses:
         return msgspec.structs.replace(DEFAULT_SETTINGS, **fields) if fields else DEFAULT_SETTINGS
 
 
-def matches(pattern: Sequence[str], words: Sequence[str]) -> bool:
-    """Whether a pattern's words match those of an address.
-
-    Its time grows with the words of both together, not with their product: which words of the address the pattern has
-    reached are the bits of one number.
-    """
-    size = len(words)
-    literals = set(pattern) - {"#", "*"}
-    places: dict[str, bytearray] = {}
-    for at, word in enumerate(words):
-        if word in literals:
-            places.setdefault(word, bytearray(size // 8 + 1))[at >> 3] |= 1 << (at & 7)
-    bits = {word: int.from_bytes(found, "little") for word, found in places.items()}
-    all_places = (1 << size) - 1
-    reached = 1
-    for part in pattern:
-        if part == "#":
-            reached = (all_places << 1 | 1) & -(reached & -reached)
-        elif part == "*":
-            reached = (reached & all_places) << 1
-        else:
-            reached = (reached & bits.get(part, 0)) << 1
-        if not reached:
-            return False
-    return bool(reached >> size & 1)
-
-
 def _checked(tables: Sequence[dict[str, Any]]) -> list[tuple[list[str], dict[str, Any]]]:
     """The tables as patterns and fields, the least specific first."""
     if not isinstance(tables, (list, tuple)):
@@ -105,14 +79,14 @@ def _checked(tables: Sequence[dict[str, Any]]) -> list[tuple[list[str], dict[str
         if not isinstance(match, str) or not match:
             raise ConfigError(f"the [[address]] number {number} needs match = 'a.pattern'.")
         pattern = match.split(".")
-        wrong = next((word for word in pattern if len(word) > 1 and ("*" in word or "#" in word)), None)
+        wrong = mixed_word(pattern)
         if wrong is not None:
             raise ConfigError(
                 f"the [[address]] {match!r}: {wrong!r} mixes a wildcard and text; "
                 "'*' stands for one whole word, '#' for any number of them."
             )
         checked.append((pattern, _fields(match, table)))
-    return sorted(checked, key=lambda entry: _specificity(entry[0]))
+    return sorted(checked, key=lambda entry: specificity(entry[0]))
 
 
 def _fields(match: str, table: dict[str, Any]) -> dict[str, Any]:
@@ -135,8 +109,3 @@ def _fields(match: str, table: dict[str, Any]) -> dict[str, Any]:
             problem = problem_of(error, key, value, AddressSettings)
             raise ConfigError(f"the [[address]] {match!r}: {problem}") from None
     return settings
-
-
-def _specificity(pattern: Sequence[str]) -> list[int]:
-    """Sorts patterns, the least specific first; what ends stands before `#` but after a word."""
-    return [{"#": 0, "*": 2}.get(word, 3) for word in pattern] + [1]

@@ -7,13 +7,13 @@ from typing import Any
 
 import msgspec
 
+from legato.address_patterns import matches
 from legato.core.broker import Broker
 from legato.core.dead_letters import holds_dead_letters
 from legato.core.facts import Kind
 from legato.core.queues import Queue
 from legato.core.records import QueueRecord
 from legato.core.topics import TOPIC_PREFIX, Topic
-from legato.server.config.addresses import matches
 from legato.server.links.link_roles import Node
 from legato.server.management.rates import RateMeter
 from legato.store.base import Store

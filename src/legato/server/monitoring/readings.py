@@ -7,11 +7,11 @@ from typing import Protocol
 
 import msgspec
 
+from legato.address_patterns import matches
 from legato.core.broker import Broker
 from legato.core.dead_letters import holds_dead_letters
 from legato.core.facts import Kind
 from legato.core.records import QueueRecord
-from legato.server.config.addresses import matches
 from legato.server.config.configuration import HttpSection
 from legato.server.management.takeover_report import Takeover
 from legato.server.management.views import Inspector, QueueStatus
