@@ -21,7 +21,7 @@ endef
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_NO_INPUT := 1
 
-.PHONY: help install demo test test-full check unit attacks bench-logins chaos drill-chaos bench browser contract audit-checks cli-reference site audit-dependencies faces fuzz attack-fairness kills message-states lock wheels clean
+.PHONY: help install demo test test-full check unit attacks bench-logins chaos drill-chaos bench browser contract audit-checks cli-reference site audit-dependencies faces fuzz attack-fairness fleet kills message-states lock wheels clean
 .DEFAULT_GOAL := help
 
 help: ## Show this list
@@ -79,6 +79,9 @@ attack-fairness: $(INSTALLED) ## Attackers at full speed beside a good client; o
 
 chaos: $(INSTALLED) ## Twenty demo runs with random kill instants
 	@$(BIN)/python -m legato.demo.chaos --runs 20 $(ARGS)
+
+fleet: $(INSTALLED) ## 1,000 groups on 300 machines: spread, moves, a million clients back; options in ARGS="--groups 100"
+	@$(BIN)/python -m simulator.fleet $(ARGS)
 
 kills: $(INSTALLED) ## A Celery worker and a FastStream service through 20 kills of the broker each, counted by the ledger
 	@for service in celery faststream; do \
