@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
 import re
 import signal
 import subprocess
@@ -18,6 +20,8 @@ from legato.errors import ConfigError
 from legato.server.config.configuration import load
 from legato.server.identity.exposure import check_exposure
 from legato.server.identity.users import Users
+from legato.server.process import console_process
+from legato.server.process.console_process import ConsoleProcess
 from tests.integration.console.visitor import Visitor
 from tests.integration.server.test_logins import add
 from tests.support.server import Server, free_port, server
@@ -66,6 +70,61 @@ def is_there(address: str) -> bool:
     except httpx.TransportError:
         return False
     return True
+
+
+def console_child_of(pid: int) -> int:
+    """The console among the children of a process."""
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    (child,) = (each for each in children if "legato.console.serve" in Path(f"/proc/{each}/cmdline").read_text())
+    return int(child)
+
+
+def test_ctrl_c_is_for_the_broker_which_ends_its_console_with_itself(tmp_path: Path) -> None:
+    """A terminal sends SIGINT to a whole group of processes; a console that obeyed it would be missed by its broker."""
+    log = tmp_path / "log"
+    command = [sys.executable, "-m", "legato.cli", "serve", "--store", str(tmp_path / "store"), "--no-ledger"]
+    with (
+        log.open("wb") as said,
+        subprocess.Popen(
+            [*command, "--listen", f"127.0.0.1:{free_port()}"],
+            env=os.environ | {"LEGATO_HTTP_CONSOLE": "true"},
+            stdout=subprocess.DEVNULL,
+            stderr=said,
+            start_new_session=True,
+        ) as process,
+    ):
+        until_s = time.monotonic() + WAIT_S
+        while not (found := re.search(r" console at (\S+)\n", log.read_text())):
+            assert time.monotonic() < until_s, log.read_text()
+            time.sleep(0.05)
+        console = console_child_of(process.pid)
+        assert os.getpgid(console) != process.pid
+        os.killpg(process.pid, signal.SIGINT)
+        assert process.wait(WAIT_S) == 0
+    assert not is_there(found[1])
+    assert "Traceback" not in log.read_text()
+    assert "the console ended" not in log.read_text()
+
+
+def test_a_console_that_hangs_is_killed_when_its_broker_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(console_process, "END_S", 0.05)
+
+    async def scenario() -> int:
+        console = ConsoleProcess(load(store=tmp_path, environment={}))
+        console.start()
+        while "console at" not in caplog.text:  # noqa: ASYNC110 - what it does is in its log only
+            await asyncio.sleep(0.02)
+        pid = console_child_of(os.getpid())
+        os.kill(pid, signal.SIGSTOP)
+        await console.stop()
+        return pid
+
+    with caplog.at_level("INFO", logger="legato.console"):
+        pid = asyncio.run(asyncio.wait_for(scenario(), WAIT_S))
+    assert not Path(f"/proc/{pid}").exists()
+    assert "the console has not ended within 0.05 s and is killed" in caplog.text
 
 
 def test_a_console_beside_a_broker_with_tls_trusts_its_certificate_alone(tmp_path: Path) -> None:

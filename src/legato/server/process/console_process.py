@@ -15,13 +15,16 @@ from legato.server.identity.origin import is_loopback
 log = logging.getLogger("legato.console")
 
 RESTART_DELAY_S = 5.0
+END_S = 3.0
+"""A console that has not ended after so long is killed: its port is for the next one."""
 NEEDED = ("starlette", "jinja2", "uvicorn")
 
 
 class ConsoleProcess:
     """Keeps a console running while the broker process lives; it ends when our end of its input closes.
 
-    It is a client of the brokers like any other, finds them by the members of the store, and follows the primary.
+    It is a client of the brokers like any other, finds them by the members of the store, and follows the primary. It
+    has a session of its own, so that Ctrl-C in a terminal is for the broker alone, which ends the console with itself.
 
     Raises:
         ConfigError: what it needs is not installed, or nobody could log in.
@@ -51,6 +54,7 @@ class ConsoleProcess:
                     *(sys.executable, "-m", "legato.console.serve", *self._options()),
                     stdin=asyncio.subprocess.PIPE,
                     stdout=asyncio.subprocess.PIPE,
+                    start_new_session=True,
                 )
                 assert process.stdout is not None
                 address = (await process.stdout.readline()).decode(errors="replace").strip()
@@ -86,10 +90,18 @@ class ConsoleProcess:
             options.append("--insecure")
         return options
 
-    def stop(self) -> None:
-        """Let it end."""
+    async def stop(self) -> None:
+        """End it, and wait for that."""
         if self._watch is not None:
             self._watch.cancel()
-        if self._process is not None and self._process.stdin is not None:
-            self._process.stdin.close()
-        self._process = None
+        process, self._process = self._process, None
+        if process is None or process.returncode is not None:
+            return
+        if process.stdin is not None:
+            process.stdin.close()
+        try:
+            await asyncio.wait_for(process.wait(), END_S)
+        except TimeoutError:
+            log.warning("! the console has not ended within %g s and is killed", END_S)
+            process.kill()
+            await process.wait()

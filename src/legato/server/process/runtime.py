@@ -98,7 +98,7 @@ class Runtime:
             self._membership.close()
             self._monitor.stop()
             if self._console is not None:
-                self._console.stop()
+                await self._console.stop()
 
     def _stop_all(self) -> None:
         self._stop.set()
