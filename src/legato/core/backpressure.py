@@ -6,7 +6,7 @@ from legato.core.commit import Commit
 from legato.core.effects import Room
 from legato.core.facts import MessageConsumed, MessageDeadLettered, MessageMoved, MessagesAssigned
 from legato.core.kernel import Kernel
-from legato.core.queues import Queue
+from legato.core.queues import Queue, in_order
 from legato.core.refusals import FULL, NOT_FOUND
 from legato.core.topics import Node, Topic
 
@@ -48,7 +48,7 @@ class Backpressure:
 
     def announce_all(self) -> None:
         """The same of all queues."""
-        for queue in list(self.starving):
+        for queue in in_order(self.starving):
             self._announce_of(queue)
 
     def _announce_of(self, queue: Queue) -> None:

@@ -33,6 +33,7 @@ from legato.core.numbered_producers import NumberedProducers
 from legato.core.outcome import Change, Outcome, RefusedCommit
 from legato.core.presentations import Presentations
 from legato.core.publishing import Publisher
+from legato.core.queues import in_order
 from legato.core.receivers import Receivers
 from legato.core.records import Archive, Batch, Bodies, Meta
 from legato.core.redelivery import Redelivery
@@ -195,7 +196,7 @@ class Broker:
         commit.become_visible(outcome)
         outcome.confirm()
         self.dispatcher.unmarked |= {queue for queue in outcome.unloaded if queue.consumers}
-        for queue in outcome.touched:
+        for queue in in_order(outcome.touched):
             if queue.limited:
                 self.drop_oldest.enforce(queue)
             self.dispatcher.dispatch(queue)
@@ -230,7 +231,7 @@ class Broker:
         newer.facts = [fact for fact in newer.facts if not isinstance(fact, QueueMarked)]
         retry.append(newer)
         retry.facts = [self.deletion.recounted(fact) for fact in retry.facts]
-        for queue in refusal.queues:
+        for queue in in_order(refusal.queues):
             self.dispatcher.dispatch(queue)
         self.backpressure.announce_all()
         self.browsers.show_early()

@@ -21,7 +21,7 @@ class Browsers:
     def __init__(self, kernel: Kernel) -> None:
         self._kernel = kernel
         self._browsers: set[Browser] = set()
-        self._early: set[Browser] = set()
+        self._early: dict[Browser, None] = {}
         """Browsers that wait for what was published before they came to be durable."""
         self._unshown: dict[Browser, None] = {}
         """Browsers that saw a part of what they want: the rest is for `go_on`."""
@@ -49,8 +49,8 @@ class Browsers:
 
     def show_early(self) -> None:
         """Something became durable: browsers that wait for that may go on."""
-        early, self._early = self._early, set()
-        for browser in early & self._browsers:
+        early, self._early = [browser for browser in self._early if browser in self._browsers], {}
+        for browser in early:
             self._show(browser)
 
     def go_on(self) -> None:
@@ -69,7 +69,7 @@ class Browsers:
         if browser.blocked:
             return
         if browser.early:
-            self._early.add(browser)
+            self._early[browser] = None
             return
         budget = limits.SCAN_MESSAGES
         is_over = self._kernel.begin_slice()

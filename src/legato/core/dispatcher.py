@@ -12,7 +12,7 @@ from legato.core.facts import DispatchMarked, MessageDelivered
 from legato.core.kernel import Kernel
 from legato.core.message import Message
 from legato.core.message_states import GIVE, enter
-from legato.core.queues import Queue
+from legato.core.queues import Queue, in_order
 from legato.core.router import Router
 from legato.core.selecting import Selection
 
@@ -135,7 +135,7 @@ class Dispatcher:
         """Dispatch again what was given back since the last call; once for all commands of one read."""
         self._kernel.now_us = now_us
         queues, self.returned_to = self.returned_to, set()
-        for queue in queues:
+        for queue in in_order(queues):
             self.dispatch(queue)
 
     def go_on(self) -> None:
@@ -155,7 +155,7 @@ class Dispatcher:
         queues = self.unmarked
         queues |= commit.queues
         consumed_from = self.consumed_from
-        for queue in queues | consumed_from:
+        for queue in in_order(queues | consumed_from):
             if queue.deleted or not queue.consumers:
                 continue
             for lane in queue.order:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from legato import limits
@@ -289,3 +290,11 @@ class Queue:
     def is_schedule(self) -> bool:
         """Whether it is where messages wait for their time."""
         return self.kind == Kind.SCHEDULE
+
+
+_number = attrgetter("id")
+
+
+def in_order(queues: Iterable[Queue]) -> list[Queue]:
+    """Queues of a set, by number: the same commands must give the same facts, wherever queues are in memory."""
+    return sorted(queues, key=_number)

@@ -11,7 +11,7 @@ from legato.core.facts import MessageReleased, MessageReturned
 from legato.core.kernel import Kernel
 from legato.core.message import Message
 from legato.core.presentations import Presentations
-from legato.core.queues import Queue
+from legato.core.queues import Queue, in_order
 from legato.core.router import Router
 
 _US_PER_S = 1_000_000
@@ -95,7 +95,7 @@ class Redelivery:
 
     def let_go(self) -> None:
         """Go on where the time of a redelivery has come."""
-        for queue in list(self.holding):
+        for queue in in_order(self.holding):
             waiting = False
             if queue.held_until_us:
                 if queue.held_until_us <= self._kernel.now_us:

@@ -15,7 +15,7 @@ from legato.core.kernel import Kernel
 from legato.core.message import Message
 from legato.core.message_states import CLAIM, KEEP, enter
 from legato.core.presentations import Presentations
-from legato.core.queues import Queue
+from legato.core.queues import Queue, in_order
 from legato.core.redelivery import Redelivery
 
 CLAIMED = "claimed"
@@ -118,14 +118,14 @@ class Reservations:
 
     def release_container(self, container: str) -> None:
         """Its connection was closed properly: nothing is kept for it any more."""
-        for queue in list(self.queues):
+        for queue in in_order(self.queues):
             for reservation in list(queue.reservations.values()):
                 if reservation.consumer.container == container:
                     self._release(queue, reservation)
 
     def release_overdue(self) -> None:
         """Release the reservations of consumers that did not return in time."""
-        for queue in list(self.queues):
+        for queue in in_order(self.queues):
             for reservation in list(queue.reservations.values()):
                 if reservation.until_us <= self._kernel.steady.now_us:
                     self._release(queue, reservation)
