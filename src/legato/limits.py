@@ -51,6 +51,12 @@ BATCH_FACTS_MAX = 20_000
 """A commit never holds more facts than this, nor more bytes than the next: it bounds latency and memory."""
 BATCH_BYTES_MAX = 16 << 20
 
+UNAWAITED_WAIT_S = 0.003
+"""So long acknowledgements that nobody waits for may wait for something to be committed with: a commit of their own
+would be in the way of the next message that somebody sends and waits for."""
+UNAWAITED_FACTS_MAX = 256
+"""More of their facts than this do not wait."""
+
 DELIVERY_BYTES_IN_ONE_GO = 64 << 10
 """A consumer is given no more before its socket has taken that: the first message must not wait for the last, and
 large ones must not pile up in memory."""

@@ -175,6 +175,19 @@ class Broker:
         return commit.batch(self.kernel.epoch, now_us, self.kernel.steady.now_us)
 
     @property
+    def may_wait(self) -> bool:
+        """Whether the batch that `take_batch` would return may wait for company: nobody waits for anything in it."""
+        kernel, dispatcher = self.kernel, self.dispatcher
+        commit = kernel.gathering
+        if kernel.in_flight is not None or not commit.is_unawaited or self.backpressure.starving:
+            return False
+        consumed_from = dispatcher.consumed_from
+        dispatcher.mark(commit)
+        # Should it wait, what these queues' consumers are about to ask for is reckoned with again.
+        dispatcher.consumed_from = consumed_from
+        return not commit.changes
+
+    @property
     def tick_is_full(self) -> bool:
         """Whether so much waits for the next commit that publishers should be slowed."""
         commit = self.kernel.gathering

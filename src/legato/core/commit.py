@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from legato import limits
 from legato.core.consumers import Consumer
 from legato.core.facts import (
     AnyFact,
     MessageConsumed,
     MessageDeadLettered,
+    MessageDelivered,
     MessageMoved,
     MessagePublished,
+    MessageSeen,
     MessageStored,
+    MessageTaken,
 )
 from legato.core.lanes import LANE_SHIFT
 from legato.core.message import Message
@@ -19,6 +23,9 @@ from legato.core.message_states import KEEP, RETURN, enter
 from legato.core.outcome import Change, Outcome
 from legato.core.queues import Queue
 from legato.core.records import Batch, QueueRecord
+
+_UNAWAITED = (MessageConsumed, MessageTaken, MessageDelivered, MessageSeen)
+"""Facts of what consumers had and settled without asking to be told."""
 
 
 class Commit:
@@ -73,6 +80,15 @@ class Commit:
 
     def __bool__(self) -> bool:
         return bool(self.facts or self.awaited or self.returned or self.chunks or self.ended)
+
+    @property
+    def is_unawaited(self) -> bool:
+        """Whether it has acknowledgements only, and nobody waits to hear that they are durable; nor are they many."""
+        if not 0 < len(self.facts) <= limits.UNAWAITED_FACTS_MAX or self.awaited or self.acknowledged:
+            return False
+        if self.changes or self.stored or self.returned or self.kept or self.chunks or self.ended:
+            return False
+        return all(fact.__class__ in _UNAWAITED for fact in self.facts)
 
     def batch(self, epoch: int, now_us: int, steady_us: int) -> Batch:
         """The batch for the store."""

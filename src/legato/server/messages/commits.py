@@ -7,6 +7,7 @@ import logging
 import time
 from collections.abc import Callable
 
+from legato import limits
 from legato.core.broker import Broker
 from legato.core.records import Batch
 from legato.errors import StoreError, StoreFullError
@@ -64,6 +65,10 @@ class Commits:
         self._gathering = 1
         """The number of the batch that is being gathered."""
         self._until_durable: list[tuple[int, Peer, Callable[[], None]]] = []
+        self._company: asyncio.TimerHandle | None = None
+        """Until when acknowledgements that nobody waits for may wait for something to be committed with."""
+        self._waited = False
+        """They have waited for as long as they may."""
         self._waits_for_room = False
         """What is to be stored next stores no message, and there was no room even for that."""
 
@@ -76,8 +81,16 @@ class Commits:
             self._until_durable.append((self._gathering, peer, then))
 
     def submit(self) -> None:
-        """Have what was gathered stored, unless a batch is out already."""
+        """Have what was gathered stored, unless a batch is out already, or what was gathered may wait."""
         shell, broker = self._shell, self._broker
+        if not (self._waited or shell.ending or self._until_durable) and broker.may_wait:
+            if self._company is None:
+                self._company = self._loop.call_later(limits.UNAWAITED_WAIT_S, self._wait_no_longer)
+            return
+        self._waited = False
+        if self._company is not None:
+            self._company.cancel()
+            self._company = None
         while (
             not (shell.stopped or self._waits_for_room)
             and (batch := broker.take_batch(shell.clock.now_us())) is not None
@@ -94,6 +107,11 @@ class Commits:
             self.idle.set()
             if self._invariants is not None:
                 self._invariants.look()
+
+    def _wait_no_longer(self) -> None:
+        self._company = None
+        self._waited = True
+        self._shell.advance()
 
     def _committed(self) -> None:
         """The batch that was out is durable: who waited for it is told."""
@@ -146,4 +164,6 @@ class Commits:
 
     def close(self) -> None:
         """Nothing more is stored."""
+        if self._company is not None:
+            self._company.cancel()
         self._writer.close()
