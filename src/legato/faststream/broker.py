@@ -32,6 +32,8 @@ from legato.quoting import quoted
 
 URL_DEFAULT = "amqp://localhost:5672"
 PING_S = 5.0
+CLOSE_TIMEOUT_S = 5.0
+"""Without an option of that name: the longest that `stop()` waits for a broker after the `graceful_timeout`."""
 
 
 class LegatoBroker(LegatoRegistrator, BrokerUsecase[Delivery, Connection, LegatoBrokerConfig]):
@@ -41,7 +43,8 @@ class LegatoBroker(LegatoRegistrator, BrokerUsecase[Delivery, Connection, Legato
         url: `amqp://user:password@one:5672,two:5672?option=value`, for all brokers of a group.
         options: further options of the connection, as `legato.client.ConnectionFactory` takes them.
         security: a user with a password, or TLS; the URL can say both.
-        graceful_timeout: seconds for which `stop()` waits for handlers.
+        graceful_timeout: seconds for which `stop()` waits for handlers. Then it waits for a broker to confirm what it
+            was sent, for the option `close_timeout_s` (5 s here), and the log says what was not confirmed.
         ack_policy: of subscribers that do not say otherwise; by default `NACK_ON_ERROR`.
         decoder, parser, codec, dependencies, middlewares, routers, id_generator: as FastStream's brokers have them.
         logger, log_level: FastStream's log.
@@ -108,7 +111,10 @@ class LegatoBroker(LegatoRegistrator, BrokerUsecase[Delivery, Connection, Legato
             ),
         )
         # Mistakes in the URL are told here, not when the application starts.
-        self._factory = ConnectionFactory(uri, **(options or {}))
+        options = dict(options or {})
+        if "close_timeout_s=" not in uri:
+            options.setdefault("close_timeout_s", CLOSE_TIMEOUT_S)
+        self._factory = ConnectionFactory(uri, **options)
         self._login = secure
 
     def __repr__(self) -> str:
@@ -142,7 +148,11 @@ class LegatoBroker(LegatoRegistrator, BrokerUsecase[Delivery, Connection, Legato
         connection, self._connection = self._connection, None
         await self.config.broker_config.disconnect()
         if connection is not None:
-            await connection.close()
+            try:
+                await connection.close()
+            except JMSError as error:
+                context = {"address": "", "message_id": ""}
+                self.config.logger.log(f"Not confirmed: {error}", logging.WARNING, context)
 
     async def ping(self, timeout: float | None = PING_S) -> bool:
         """Whether a broker answers within `timeout` seconds."""

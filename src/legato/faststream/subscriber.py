@@ -173,13 +173,28 @@ class LegatoSubscriber(TasksMixin, SubscriberUsecase[Delivery]):
         self.running = False
         workers = [task for task in self.tasks if task is not asyncio.current_task()]
         if workers:
-            await asyncio.wait(workers, timeout=self._outer_config.graceful_timeout)
+            _, late = await asyncio.wait(workers, timeout=self._outer_config.graceful_timeout)
+            await self._give_up(late)
         if self._pauses:
             await asyncio.wait(self._pauses)
         if self._single is not None:
             session, self._single = self._single[0], None
             await session.close()
         await super().stop()
+
+    async def _give_up(self, late: set[asyncio.Task[None]]) -> None:
+        """End workers whose handlers take too long, or wait for a broker that does not answer."""
+        if not late:
+            return
+        away = " There is no broker at the moment." if self._outer_config.connection.host is None else ""
+        self._log(
+            logging.WARNING,
+            f"{self.address}: {len(late)} messages were not done, or not confirmed, within the "
+            f"{self._outer_config.graceful_timeout:g} s of graceful_timeout; they are delivered again.{away}",
+        )
+        for task in late:
+            task.cancel()
+        await asyncio.wait(late)
 
     async def _open(self, connection: Connection) -> tuple[Session, MessageConsumer]:
         session = connection.create_session(acknowledge_mode=AcknowledgeMode.INDIVIDUAL)
@@ -199,6 +214,7 @@ class LegatoSubscriber(TasksMixin, SubscriberUsecase[Delivery]):
 
     async def _work(self, connection: Connection, session: Session, consumer: MessageConsumer) -> None:
         """One worker: one message after the other."""
+        given_up = False
         try:
             while self.running and not self._stopping.is_set():
                 message = await self._next(consumer)
@@ -221,9 +237,13 @@ class LegatoSubscriber(TasksMixin, SubscriberUsecase[Delivery]):
                     logging.CRITICAL, f"The application ends, for {self.address} is lost: {error}", exc_info=error
                 )
                 self._end_application()
+        except asyncio.CancelledError:
+            given_up = True  # The connection is closed next, and the session with it.
+            raise
         finally:
-            with contextlib.suppress(JMSError):
-                await session.close()
+            if not given_up:
+                with contextlib.suppress(JMSError):
+                    await session.close()
 
     async def _next(self, consumer: MessageConsumer) -> Any:
         """The next message, or None when the subscriber stops."""

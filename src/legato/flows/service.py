@@ -6,6 +6,7 @@ import logging
 import os
 import signal
 import threading
+import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -42,6 +43,8 @@ DELIVERIES_MAX_DEFAULT = 6
 ENVIRONMENT_RETRY_DEFAULT_S = 86_400.0
 """A database that is down for a night makes no dead letters."""
 STOP_TIMEOUT_S = 30.0
+GIVEN_UP_AFTER_S = 1.0
+"""What was told to give up has at least so long to do it."""
 
 logger = logging.getLogger("legato.flows")
 
@@ -152,22 +155,42 @@ class Flows(ServiceInitiator):
         """Finish what is being worked on, take nothing new, and disconnect.
 
         Args:
-            timeout_s: after which what still runs is rolled back; it will come again, elsewhere.
+            timeout_s: seconds for all of it. What still runs then, or waits for a broker that does not answer, is
+                rolled back; it will come again, elsewhere. The log says which stages that were.
 
         Returns:
             Whether everything that ran came to its end.
         """
+        deadline_s = time.monotonic() + timeout_s
+
+        def left_s() -> float:
+            return max(deadline_s - time.monotonic(), 0.0)
+
         for worker in self._workers:
             worker.ask_to_end()
-        ended = [worker.end(timeout_s) for worker in self._workers]
+        late = [worker for worker in self._workers if not worker.finish(left_s())]
+        for worker in self._workers:
+            worker.end(max(left_s(), GIVEN_UP_AFTER_S))
         self._workers.clear()
+        if late:
+            away = "" if self.is_connected else " No broker answered."
+            logger.warning(
+                "%s stops after %g s without having finished in %s.%s What they were given comes again.",
+                quoted(self.whereabouts.service),
+                timeout_s,
+                escaped(", ".join(sorted({worker.name for worker in late}))),
+                away,
+            )
         while self._introspections:
             self._introspections.pop().close()
-        self.disconnect(timeout_s)
-        return all(ended)
+        self.disconnect(max(left_s(), GIVEN_UP_AFTER_S))
+        return not late
 
-    def run(self) -> None:
+    def run(self, *, stop_timeout_s: float = STOP_TIMEOUT_S) -> None:
         """Work until SIGTERM or SIGINT asks to stop; stages that have begun are finished.
+
+        Args:
+            stop_timeout_s: seconds that they have for it, as `stop` says.
 
         Raises:
             ValueError, ConfigError, JMSError: as `start` does.
@@ -189,11 +212,10 @@ class Flows(ServiceInitiator):
             self.connection()
             connecting = False
         connecting = False
-        if asked.is_set():
-            self.stop()
-            return
-        with self:
+        if not asked.is_set():
+            self.start()
             asked.wait()
+        self.stop(stop_timeout_s)
 
     def __enter__(self) -> Flows:
         self.start()

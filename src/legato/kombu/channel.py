@@ -15,7 +15,7 @@ from kombu.transport import base
 from legato.client import AcknowledgeMode, Message, MessageConsumer, Session, Topic
 from legato.client.management import request
 from legato.errors import JMSError
-from legato.kombu.bindings import DIRECT, FANOUT, TYPES, Binding
+from legato.kombu.bindings import DIRECT, FANOUT, TOPIC, TYPES, Binding
 from legato.kombu.connection import BrokerConnection
 from legato.kombu.envelope import PRIORITY_MIN, TRANSIENT_MODE, ReceivedMessage, decode, encode, sending
 from legato.kombu.errors import NOT_FOUND, BrokerLostError, ChannelRefusedError, translated
@@ -247,6 +247,8 @@ class Channel(base.StdChannel):  # type: ignore[misc]
         says; the default exchange stores a persistent message even if nobody declared the queue yet.
         """
         exchange, routing_key = exchange or "", routing_key or ""
+        if _is_transient(message) and self.connection.exchange_types.get(exchange) in (FANOUT, TOPIC):
+            self.connection.demand_broker()
         how = sending(message, hold_eta=self.transport.hold_eta)
         copies = []
         for binding in self._route(exchange, routing_key, message):
@@ -258,7 +260,7 @@ class Channel(base.StdChannel):  # type: ignore[misc]
             self.connection.send(copies)
 
     def _route(self, exchange: str, routing_key: str, message: dict[str, Any]) -> list[Binding]:
-        transient = message["properties"].get("delivery_mode") == TRANSIENT_MODE
+        transient = _is_transient(message)
         if not exchange:
             known = self.connection.declared.get(routing_key)
             if known is None:
@@ -435,6 +437,10 @@ class Channel(base.StdChannel):  # type: ignore[misc]
             self.closed = True
             if self in self.connection.channels:
                 self.connection.channels.remove(self)
+
+
+def _is_transient(message: dict[str, Any]) -> bool:
+    return bool(message["properties"].get("delivery_mode") == TRANSIENT_MODE)
 
 
 def _ttl_ms(arguments: Any) -> int:

@@ -20,7 +20,7 @@ from legato.client.management import request
 from legato.errors import InvalidDestinationError, JMSError, TransactionRolledBackError
 from legato.kombu.bindings import Binding, BindingTable
 from legato.kombu.envelope import Sending
-from legato.kombu.errors import BrokerLostError, translated
+from legato.kombu.errors import BrokerAwayError, BrokerLostError, translated
 from legato.kombu.receiving import Puller, Quota, Receiving
 from legato.quoting import sentence
 
@@ -31,6 +31,13 @@ log = logging.getLogger("legato.kombu")
 
 RECONNECT_ATTEMPTS = 80
 """Rounds through all brokers before a publication raises, about a minute with the client's pauses; consumers go on."""
+CLOSE_TIMEOUT_S = 10.0
+"""The longest that closing waits for a broker to confirm what it was sent, if `connection_options` does not say."""
+BROADCAST_WAIT_S = 1.0
+"""A transient message to whoever listens, such as a worker's heartbeat, waits no longer for a broker.
+
+The whole worker waits with it, also one that is to stop. A takeover is over by then.
+"""
 DELETIONS_MAX = 3
 """How often a message is sent if its destination was deleted each time, which ends the link to it.
 
@@ -66,11 +73,15 @@ class BrokerConnection:
         self._wakened: socket.socket | None = None
         self._loop: Any = None
         self._receiving: Receiving | None = None
+        if "close_timeout_s=" not in uri:
+            options = {"close_timeout_s": CLOSE_TIMEOUT_S, **options}
         self._options = options
+        self._returned = threading.Event()
         with translated():
             sender = ConnectionFactory(uri, **{"reconnect_attempts": RECONNECT_ATTEMPTS, **short_wait(uri), **options})
             self._connection = sender.create_connection()
             self._connection.exception_listener = _on_exception
+            self._connection.failover_listener = lambda _: self._returned.set()
             self._connection.start()
             self._session = self._connection.create_session()
             self._producer = self._session.create_producer()
@@ -147,6 +158,20 @@ class BrokerConnection:
                             raise
                         continue
                 return
+
+    def demand_broker(self) -> None:
+        """Wait a moment for a broker, if there is none.
+
+        Raises:
+            BrokerAwayError: none came.
+        """
+        if self._connection.host is not None:
+            return
+        self._returned.clear()
+        if self._connection.host is None and not self._returned.wait(BROADCAST_WAIT_S):
+            raise BrokerAwayError(
+                "There is no broker at the moment; a transient message to many does not wait for one."
+            )
 
     def _send_one(self, destination: Destination, message: Message, how: Sending) -> None:
         for _ in range(DELETIONS_MAX - 1):
@@ -281,8 +306,10 @@ class BrokerConnection:
             reachable = self._connection.host is not None
             if self._receiving is not None:
                 self._receiving.close()
-            with contextlib.suppress(JMSError):
+            try:
                 self._connection.close()
+            except JMSError as error:
+                log.warning("! %s", sentence(error))
             for binding in self.declared.values():
                 if binding.transient and reachable:
                     self._delete_topic(binding.queue)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from kombu.exceptions import ChannelError, ConnectionError
+from kombu.exceptions import ChannelError, ConnectionError, KombuError
 
 from legato.errors import (
     ConfigError,
@@ -23,6 +23,10 @@ NOT_FOUND = 404
 
 class BrokerLostError(ConnectionError):  # type: ignore[misc]
     """The connection is gone for good: no broker was reached for as long as the options allow."""
+
+
+class BrokerAwayError(KombuError):  # type: ignore[misc]
+    """There is no broker at the moment. Kombu does not try again by itself, which would block its caller."""
 
 
 class ChannelRefusedError(ChannelError):  # type: ignore[misc]

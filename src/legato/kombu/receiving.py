@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import logging
 import threading
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import Future
 from typing import Any, TypeVar
@@ -98,7 +98,7 @@ class Puller:
 
     def acknowledge(self, messages: list[Message]) -> None:
         """Settle messages; does not wait."""
-        self._command(lambda: self._acknowledge(messages))
+        self._receiving.post(self._enqueue_acknowledgement, messages)
 
     def reject(self, messages: list[Message], reason: str) -> None:
         """Make messages dead letters; does not wait."""
@@ -144,6 +144,10 @@ class Puller:
     def _enqueue(self, command: Callable[[], Awaitable[None]]) -> None:
         self._commands.append(command)
         self._bell.set()
+
+    def _enqueue_acknowledgement(self, messages: list[Message]) -> None:
+        self._receiving.unconfirmed[self.binding.queue] += len(messages)
+        self._enqueue(lambda: self._acknowledge(messages))
 
     def _count(self, change: int) -> None:
         self._undelivered += change
@@ -198,6 +202,7 @@ class Puller:
         for message in messages:
             try:
                 outcome = await message.try_acknowledge()
+                self._receiving.unconfirmed[self.binding.queue] -= 1
             finally:
                 self._forget(message)
             if outcome is AcknowledgementOutcome.WENT_ELSEWHERE:
@@ -280,6 +285,8 @@ class Receiving:
         self._keepers: dict[str, Session] = {}
         self._leased: set[Binding] = set()
         self._renewal: asyncio.Task[None] | None = None
+        self.unconfirmed: Counter[str] = Counter()
+        """Acknowledgements that no broker has confirmed yet, by queue; of the event loop's thread."""
         self._closed = False
         try:
             self._connection = self.result(self._connect(factory))
@@ -389,8 +396,14 @@ class Receiving:
     async def _disconnect(self) -> None:
         if self._renewal is not None:
             self._renewal.cancel()
-        with contextlib.suppress(JMSError):
+        try:
             await self._connection.close()
+        except JMSError as error:
+            log.warning("! %s", sentence(error))
+        for queue, count in (+self.unconfirmed).items():
+            log.warning(
+                "! No broker confirmed %d acknowledgements of %s: they may be delivered again.", count, quoted(queue)
+            )
 
     def _end_loop(self) -> None:
         self._loop.call_soon_threadsafe(self._loop.stop)

@@ -60,15 +60,21 @@ class SessionWorker(ABC):
         """Take no further message."""
         self._ending.set()
 
-    def end(self, timeout_s: float) -> bool:
-        """Wait for the message that is worked on; after `timeout_s` it is rolled back. False if it had to be."""
+    def finish(self, timeout_s: float) -> bool:
+        """Wait for the message that is worked on; whether that is done after `timeout_s`."""
         self._ending.set()
-        graceful = self._idle.wait(timeout_s) or not self._thread.is_alive()
+        return self._idle.wait(timeout_s) or not self._thread.is_alive()
+
+    def end(self, timeout_s: float) -> None:
+        """Roll back what is worked on, and wait `timeout_s` for the thread."""
+        self._ending.set()
         session = self._session
         if session is not None:
-            session.close()
+            try:
+                session.close()
+            except JMSError as error:
+                logger.warning("%s: %s", self.name, sentence(error))
         self._thread.join(timeout_s)
-        return graceful
 
     def _work(self) -> None:
         chill_s = CHILL_FIRST_S

@@ -8,7 +8,7 @@ import itertools
 import threading
 import time
 from collections.abc import Generator, Mapping
-from concurrent.futures import Future, InvalidStateError, ThreadPoolExecutor
+from concurrent.futures import Future, InvalidStateError, ThreadPoolExecutor, wait
 from typing import TYPE_CHECKING, Any
 
 from legato.client import Message, MessageConsumer, Session, TemporaryQueue
@@ -82,6 +82,7 @@ class Futures:
         self._deadlines: list[tuple[float, str]] = []
         self._numbers = itertools.count(1)
         self._pool = ThreadPoolExecutor(SENDING_THREADS, "begin flows")
+        self._begun: set[Future[None]] = set()
         self._address: TemporaryQueue | None = None
         self._session: Session | None = None
         self._consumer: MessageConsumer | None = None
@@ -106,18 +107,21 @@ class Futures:
                 self._timer = threading.Thread(target=self._watch, name="futures", daemon=True)
                 self._timer.start()
             self._condition.notify()
-        self._pool.submit(self._begin, future, key, to, body, dict(options))
+        begun = self._pool.submit(self._begin, future, key, to, body, dict(options))
+        self._begun.add(begun)
+        begun.add_done_callback(self._begun.discard)
         return future
 
-    def close(self) -> None:
-        """Give up all that wait."""
+    def close(self, timeout_s: float) -> None:
+        """Give up all that wait; wait `timeout_s` for those that are being begun, which takes a broker."""
         with self._condition:
             self._closed = True
             keys = list(self._waiting)
             self._condition.notify()
         for key in keys:
             self._settle(key, error=FlowError("The service was stopped before the reply came."))
-        self._pool.shutdown(wait=True, cancel_futures=True)
+        self._pool.shutdown(wait=False, cancel_futures=True)
+        wait(set(self._begun), timeout_s)
         if self._session is not None:
             self._session.close()
 

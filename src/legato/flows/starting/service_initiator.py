@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 import uuid
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from legato.client import Connection, ConnectionFactory
 from legato.clock import Clock
-from legato.errors import ConfigError
+from legato.errors import ConfigError, JMSError
 from legato.flows.model.calls import timed_id
 from legato.flows.model.context import Context
 from legato.flows.model.declarations import Declarations
@@ -20,6 +21,7 @@ from legato.flows.model.levels import Transaction
 from legato.flows.starting.cancellations import Cancelled
 from legato.flows.starting.futures import FUTURE_TIMEOUT_S, FlowFuture, Futures
 from legato.flows.starting.sender_pool import Initiator, Send
+from legato.quoting import sentence
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection as DatabaseConnection
@@ -27,6 +29,9 @@ if TYPE_CHECKING:
 
     from legato.flows.starting.database_support import DatabaseSupport
     from legato.flows.tracing import Tracing
+
+
+logger = logging.getLogger("legato.flows")
 
 
 class ServiceInitiator(Declarations):
@@ -159,20 +164,33 @@ class ServiceInitiator(Declarations):
                 self._connection.start()
             return self._connection
 
+    @property
+    def is_connected(self) -> bool:
+        """Whether there is a broker at the moment."""
+        connection = self._connection
+        return connection is not None and connection.host is not None
+
     def redirect(self, send: Send) -> None:
         """Have what is sent from now on handed to `send` and not to a broker, for tests of services."""
         self._initiator.redirect(send)
 
     def disconnect(self, timeout_s: float) -> None:
-        """Give up who waits for replies, end what works for the database, and close the connection."""
-        self._futures.close()
+        """Give up who waits for replies, end what works for the database, and close the connection.
+
+        Each of these has `timeout_s`, and the connection its option `close_timeout_s`. What no broker has confirmed by
+        then is told in the log.
+        """
+        self._futures.close(timeout_s)
         if self._database_support is not None:
             self._database_support.close(timeout_s)
-        self._initiator.close()
-        with self._lock:
-            connection, self._connection = self._connection, None
-        if connection is not None:
-            connection.close()
+        try:
+            self._initiator.close()
+            with self._lock:
+                connection, self._connection = self._connection, None
+            if connection is not None:
+                connection.close()
+        except JMSError as error:
+            logger.warning("%s: %s", self.name, sentence(error))
 
 
 def new_id() -> str:
