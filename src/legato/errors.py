@@ -36,12 +36,12 @@ LegatoError
 │   └── StoreLockedError             another process holds the store
 └── LogError                         of the replicated log
     ├── LogUnavailableError          no answer in time: no quorum, no leader, no network
+    │   └── LogAccessError           the log's servers refuse the credentials, or the permissions do not suffice
     ├── LogDamagedError              records are missing or altered; another leader of the log may have them
     ├── LogTrimmedError              the records behind a position are trimmed: seed the replica anew
     ├── LogDivergedError             a position is not on this log: one of both is another's, or has lost records
     ├── LogFormatError               the log holds records of another group or of an unknown format
-    ├── LogUnsafeError               the log's servers do not promise what a confirmation promises
-    └── LogAccessError               the log's servers refuse the credentials, or the permissions do not suffice
+    └── LogUnsafeError               the log's servers do not promise what a confirmation promises
 ```
 """
 
@@ -240,6 +240,13 @@ class LogUnavailableError(LogError):
     """The replicated log did not answer in time; whether a record that was being appended is stored is not known."""
 
 
+class LogAccessError(LogUnavailableError):
+    """The log's servers refuse the credentials, or the credentials do not permit what a broker needs.
+
+    Credentials can be renewed while a broker runs: appends wait for that, as for servers that do not answer.
+    """
+
+
 class LogDamagedError(LogError):
     """Records of the replicated log are missing or altered; another of its servers may have them intact.
 
@@ -268,10 +275,6 @@ class LogFormatError(LogError):
 
 class LogUnsafeError(LogError):
     """The log's servers do not keep records as a confirmation promises, or it cannot be proved that they do."""
-
-
-class LogAccessError(LogError):
-    """The log's servers refuse the credentials, or the credentials do not permit what a broker needs."""
 
 
 def tree(root: type[LegatoError] = LegatoError) -> Iterator[type[LegatoError]]:

@@ -19,6 +19,7 @@ EXTRA_OF_MODULE = {
     "jinja2": "console",
     "uvicorn": "console",
     "jwt": "oauth",
+    "nats": "replication",
     "duckdb": "query",
 }
 

@@ -18,6 +18,7 @@ from legato.cli import (
     flows,
     intervals,
     ledger,
+    log,
     queue,
     receive,
     reload,
@@ -100,6 +101,7 @@ for name, function, panel in (
     app.command(name, rich_help_panel=panel)(function)
 for noun, panel in (
     (store, BROKERS),
+    (log, BROKERS),
     (flows, WATCHING),
     (queue, ADMINISTRATION),
     (topic, ADMINISTRATION),

@@ -129,7 +129,8 @@ class ChainedClaim:
                         f"the log's servers stored a record as {stored} that was to follow {self._last}", self._last + 1
                     )
                 return
-            except LogUnavailableError:
+            except LogUnavailableError as reason:
+                patience.spent_by(reason)
                 patience.pause()
                 continue
             except AppendRefused:

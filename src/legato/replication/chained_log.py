@@ -48,7 +48,9 @@ class ChainedLog:
 
     def claim(self, record: bytes, after: Position, timeout_s: float = PATIENCE_S) -> ChainedClaim:
         """As `ReplicatedLog.claim`."""
-        records, chain, _ = self._read(after, 1, self._patience(timeout_s))
+        patience = self._patience(timeout_s)
+        patience.insist(self._engine.vouch)
+        records, chain, _ = self._read(after, 1, patience)
         if records:
             raise FencedError(f"the log of the group {self.group} goes on behind record {after.sequence}")
         claim = ChainedClaim(self._engine, self._key, chain.looked_at, chain.tip, self._closed)
@@ -63,9 +65,8 @@ class ChainedLog:
     def health(self, timeout_s: float = PATIENCE_S) -> LogHealth:
         """As `ReplicatedLog.health`."""
         health = self._patience(timeout_s).insist(self._engine.health)
-        bounds = health.bounds
-        first = bounds.first if bounds.first <= bounds.last else 0
-        return LogHealth(health.replicas, first, bounds.last, health.kept_bytes, self._voided, tuple(health.trouble))
+        trouble = tuple(health.trouble)
+        return LogHealth(health.replicas, *health.bounds.kept(), health.kept_bytes, self._voided, trouble)
 
     def move_leader(self, away_from: str, timeout_s: float = PATIENCE_S) -> str:
         """As `ReplicatedLog.move_leader`."""

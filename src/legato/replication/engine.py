@@ -29,6 +29,10 @@ class Bounds:
     first: int
     last: int
 
+    def kept(self) -> tuple[int, int]:
+        """The first message that is kept, 0 if none is, and the last."""
+        return (self.first if self.first <= self.last else 0), self.last
+
 
 @dataclass(frozen=True, slots=True)
 class EngineHealth:
@@ -48,11 +52,7 @@ class Watch(Protocol):
     """Messages as they come. For one thread."""
 
     def take(self, timeout_s: float) -> Sequence[Message]:
-        """Those that have come, in order; none when the time is over. A gap is for who takes them to see.
-
-        Raises:
-            LogAccessError: the servers no longer take the credentials.
-        """
+        """Those that have come, in order; none when the time is over. A gap is for who takes them to see."""
 
     def close(self) -> None:
         """Watch no longer."""
@@ -61,8 +61,7 @@ class Watch(Protocol):
 class Engine(Protocol):
     """Servers that keep a log. Every call blocks and may be made in any thread.
 
-    When no server answers within `timeout_s`, a call raises `LogUnavailableError`; `LogAccessError` if they refuse the
-    credentials.
+    When no server answers within `timeout_s`, a call raises `LogUnavailableError`.
     """
 
     @property
@@ -99,6 +98,13 @@ class Engine(Protocol):
 
     def trim(self, first: int, timeout_s: float) -> None:
         """Forget the messages before `first`."""
+
+    def vouch(self, timeout_s: float) -> None:
+        """See that the servers have each message on disk before they acknowledge it.
+
+        Raises:
+            LogUnsafeError: they do not, or it cannot be proved.
+        """
 
     def health(self, timeout_s: float) -> EngineHealth:
         """How the servers are."""

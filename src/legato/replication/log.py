@@ -170,7 +170,6 @@ class Following(Protocol):
             LogDamagedError: a record is missing or altered. Follow again, from `end`, once another server leads.
             LogFormatError: a record is of another group or of an unknown format.
             LogTrimmedError: records were trimmed before they were taken.
-            LogAccessError: the servers no longer take the credentials.
         """
 
     def close(self) -> None:
@@ -208,7 +207,6 @@ class Claim(Protocol):
             FencedError: somebody else claimed the log. This claim never appends again.
             LogUnavailableError: `close` was called; whether the record is stored is not known.
             LogDamagedError: the log lost what decides; this claim never appends again.
-            LogAccessError: the servers no longer take the credentials; this claim never appends again.
         """
 
     def submit(self, record: bytes) -> "Future[Appended]":
@@ -224,8 +222,8 @@ class Claim(Protocol):
 class ReplicatedLog(Protocol):
     """A log of one group of brokers. Each broker has an object of its own.
 
-    Every call that waits for servers raises `LogUnavailableError` when its time is over, and `LogAccessError` if the
-    servers refuse the credentials.
+    Every call that waits for servers raises `LogUnavailableError` when its time is over: as `LogAccessError`, if what
+    it waited for was that the servers take the credentials.
     """
 
     @property
@@ -274,6 +272,7 @@ class ReplicatedLog(Protocol):
 
         Raises:
             FencedError: there is something behind `after`: read it, and claim again or stay a backup.
+            LogUnsafeError: the servers do not write to disk before they acknowledge, or do not let it be proved.
             LogTrimmedError, LogDivergedError, LogDamagedError, LogFormatError: as `read`.
         """
 

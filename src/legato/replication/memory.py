@@ -175,6 +175,9 @@ class MemoryEngine:
         self._servers.wait_until_up(timeout_s)
         self._servers.trim(first)
 
+    def vouch(self, timeout_s: float) -> None:
+        """As `Engine.vouch`: memory is for tests."""
+
     def health(self, timeout_s: float) -> EngineHealth:
         """As `Engine.health`."""
         self._servers.wait_until_up(timeout_s)

@@ -26,6 +26,7 @@ class Patience:
     def __init__(self, timeout_s: float | None, *given_up: Event) -> None:
         self._until_s = None if timeout_s is None else time.monotonic() + timeout_s
         self._given_up = given_up or (Event(),)
+        self._reason: LogUnavailableError | None = None
 
     def attempt_s(self) -> float:
         """How long one attempt may take.
@@ -42,6 +43,10 @@ class Patience:
             )
         return min(left_s, ATTEMPT_S)
 
+    def spent_by(self, reason: LogUnavailableError) -> None:
+        """Note why an attempt failed: that is what is said when the time is over."""
+        self._reason = reason
+
     def pause(self, pause_s: float = PAUSE_S) -> None:
         """Wait before another attempt."""
         self._given_up[0].wait(min(pause_s, self.attempt_s()))
@@ -56,5 +61,6 @@ class Patience:
             attempt_s = self.attempt_s()
             try:
                 return ask(attempt_s)
-            except LogUnavailableError:
+            except LogUnavailableError as reason:
+                self.spent_by(reason)
                 self.pause()

@@ -25,6 +25,7 @@ if missing := [name for name in ("lmdb", "uvloop") if find_spec(name) is None]:
 from legato.testing.brokers import BrokerPair, broker_pair
 from legato.testing.flows import FlowHarness
 from legato.testing.local import LocalBroker, broker
+from legato.testing.log_servers import log_servers
 from legato.testing.network import Network
 
-__all__ = ["BrokerPair", "FlowHarness", "LocalBroker", "Network", "broker", "broker_pair"]
+__all__ = ["BrokerPair", "FlowHarness", "LocalBroker", "Network", "broker", "broker_pair", "log_servers"]

@@ -1,0 +1,182 @@
+"""`legato log`: the servers of a replicated log, run on this machine to try, or looked at."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from legato.cli.commands import Commands
+from legato.cli.failures import EXIT_FAILED
+from legato.cli.options import JsonOption
+from legato.cli.output import say, say_json
+from legato.quoting import quoted, sentence
+from legato.sizes import size
+
+if TYPE_CHECKING:
+    from legato.errors import LogUnavailableError
+    from legato.processes.log_servers import LogServers
+    from legato.replication.log import LogHealth
+
+app = Commands(
+    name="log",
+    help="Servers of a replicated log, on which brokers of different machines agree: run some to try, look at them.",
+)
+
+_SYNCED = {
+    True: "on disk before it acknowledges",
+    False: "acknowledges before it is on disk",
+    None: "does not say when it writes to disk",
+}
+
+
+@app.command("run")
+def run(
+    directory: Annotated[
+        Path, typer.Option("--directory", help="What they keep; used again at the next start.", metavar="DIR")
+    ] = Path("log"),
+    nodes: Annotated[int, typer.Option("--nodes", help="How many servers: 3 or 5.", metavar="N")] = 3,
+    as_json: JsonOption = False,
+) -> None:
+    """Run servers of a replicated log on this machine until Ctrl-C: NATS with JetStream, each write on disk at once.
+
+    They are for trying and for tests: one machine, one disk, no logins, and only this machine can connect. Started
+    again with the same directory they have the same ports and records.
+
+    Examples: legato log run; legato log run --nodes 5 --directory /tmp/log --json
+    """
+    from legato.errors import ConfigError
+    from legato.processes.log_servers import LogServers
+
+    if nodes not in (3, 5):
+        raise ConfigError(f"A log is kept by 3 or 5 servers, not by {nodes}: a majority has to outlive a loss.")
+    ended = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda _number, _frame: ended.set())
+    servers = LogServers(directory.resolve(), nodes=nodes, on_end=ended.set)
+    try:
+        servers.start()
+        _tell_servers(servers, as_json)
+        ended.wait()
+        if lost := [server for server in servers.servers if not server.running]:
+            say(f"{lost[0].name} ended by itself: see {lost[0].log_file}", err=True)
+            raise typer.Exit(EXIT_FAILED)
+    finally:
+        servers.close()
+
+
+@app.command("status")
+def status(
+    servers: Annotated[
+        str, typer.Argument(metavar="SERVERS", help="nats://host:port of each, with commas.", show_default=False)
+    ],
+    group: Annotated[
+        str | None, typer.Option("--group", help="The log of this group only.", metavar="NAME", show_default=False)
+    ] = None,
+    user: Annotated[
+        str | None, typer.Option("--user", help="The brokers' user.", metavar="NAME", show_default=False)
+    ] = None,
+    password_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--password-file", help="A file with its password in the first line.", metavar="FILE", show_default=False
+        ),
+    ] = None,
+    credentials_file: Annotated[
+        Path | None,
+        typer.Option("--credentials", help="A file of nsc, instead of a user.", metavar="FILE", show_default=False),
+    ] = None,
+    ca_file: Annotated[
+        Path | None,
+        typer.Option("--ca", help="Certificates of authorities, for TLS.", metavar="FILE", show_default=False),
+    ] = None,
+    timeout_s: Annotated[
+        float, typer.Option("--timeout", help="Seconds to wait for each answer.", metavar="S", min=0.1)
+    ] = 10.0,
+    as_json: JsonOption = False,
+) -> None:
+    """Show the logs on servers: who leads, who lags behind, who writes to disk before it acknowledges.
+
+    The exit code is 1 if something is wrong with one of them.
+
+    Examples: legato log status nats://127.0.0.1:4222; legato log status tls://log-1,log-2 --user brokers --ca ca.pem
+    """
+    from legato.errors import LogUnavailableError
+    from legato.replication.nats import NatsSettings, survey
+
+    settings = NatsSettings(
+        servers,
+        group or "all",
+        user=user,
+        password=None if password_file is None else _first_line(password_file),
+        credentials_file=credentials_file,
+        ca_file=ca_file,
+    )
+    found = {name: health for name, health in survey(settings, timeout_s).items() if group in (None, name)}
+    if as_json:
+        say_json({name: _as_json(health) for name, health in found.items()})
+    elif not found:
+        say("no group has a log there" if group is None else f"the group {quoted(group)} has no log there")
+    else:
+        for name, health in found.items():
+            _tell_health(name, health)
+    wrong = [health for health in found.values() if isinstance(health, LogUnavailableError) or health.trouble]
+    if wrong or (group is not None and not found):
+        raise typer.Exit(EXIT_FAILED)
+
+
+def _first_line(file: Path) -> str:
+    from legato.server.config.secret_files import refuse_readable
+
+    refuse_readable(file, "The file with the password")
+    return file.read_text().partition("\n")[0]
+
+
+def _tell_servers(servers: LogServers, as_json: bool) -> None:
+    if as_json:
+        nodes = [
+            {
+                "name": server.name,
+                "port": server.ports.client,
+                "monitor_port": server.ports.monitor,
+                "directory": str(server.directory),
+            }
+            for server in servers.servers
+        ]
+        say_json({"url": servers.url, "servers": nodes})
+        return
+    say(f"a log on {servers.url}")
+    for server in servers.servers:
+        say(f"  {server.name}  port {server.ports.client}, files and its own log in {server.directory}")
+    say("Ctrl-C ends them; what they keep stays.")
+
+
+def _tell_health(group: str, health: LogHealth | LogUnavailableError) -> None:
+    if isinstance(health, Exception):
+        say(f"group {quoted(group)}: {sentence(health)}", fg=typer.colors.RED)
+        return
+    records = "no records" if not health.first else f"records {health.first:,} to {health.last:,}"
+    led = f"led by {health.leader}" if health.leader else "led by nobody"
+    say(f"group {quoted(group)}: {records}, {size(health.kept_bytes)}, {led}")
+    for replica in health.replicas:
+        lags = f"{replica.lag:,} records behind, or lost"
+        state = "leads" if replica.leads else "current" if replica.current else lags
+        say(f"  {quoted(replica.server)}  {state}, {_SYNCED[replica.synced]}")
+    for trouble in health.trouble:
+        say(f"  {sentence(trouble)}", fg=typer.colors.RED)
+
+
+def _as_json(health: LogHealth | LogUnavailableError) -> dict[str, Any]:
+    import dataclasses
+
+    if isinstance(health, Exception):
+        return {"trouble": [str(health)]}
+    return {
+        **dataclasses.asdict(health),
+        "leader": health.leader,
+        "quorum": health.quorum,
+        "sync_proved": health.sync_proved,
+    }

@@ -1,0 +1,54 @@
+"""Answers of JetStream: JSON with an error or a result in it.
+
+An answer with an error has the fields of a result, too, such as `"seq": 0`: the error is looked at first.
+"""
+
+from typing import Any
+
+import msgspec
+
+from legato.errors import LogAccessError, LogUnavailableError
+from legato.quoting import quoted
+
+WRONG_LAST_SEQUENCE = 10071
+NO_MESSAGE = 10037
+STREAM_NOT_FOUND = 10059
+STREAM_NAME_IN_USE = 10058
+
+_NOT_ENABLED = {10039, 10076}
+
+
+class Refusal(Exception):
+    """An error that JetStream answered with.
+
+    Args:
+        code: JetStream's number of the error.
+        text: what it says.
+    """
+
+    def __init__(self, code: int, text: str) -> None:
+        super().__init__(text)
+        self.code = code
+
+    def as_trouble(self) -> LogUnavailableError:
+        """The error for one that may pass by itself, as all do that are not expected."""
+        if self.code in _NOT_ENABLED:
+            return LogAccessError("the account of these credentials may not use JetStream: enable it for the account")
+        return LogUnavailableError(f"the log's servers refuse for now: {quoted(str(self))} ({self.code})")
+
+
+def result(data: bytes) -> dict[str, Any]:
+    """What an answer has to say.
+
+    Raises:
+        Refusal: it is an error.
+        LogUnavailableError: it is no answer of JetStream.
+    """
+    try:
+        answer = msgspec.json.decode(data, type=dict[str, Any])
+    except msgspec.DecodeError:
+        raise LogUnavailableError("the log's servers answered something that is not JetStream's") from None
+    error = answer.get("error")
+    if error is not None:
+        raise Refusal(int(error.get("err_code", 0)), str(error.get("description", "no reason given")))
+    return answer

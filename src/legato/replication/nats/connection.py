@@ -1,0 +1,303 @@
+"""A connection to the servers of NATS that is always there or being made, in a thread with a loop of its own.
+
+Each loss makes a new client: it begins with new credentials, and no request of before is sent late.
+"""
+
+import asyncio
+import contextlib
+import random
+import ssl
+import threading
+from collections.abc import Awaitable, Callable, Coroutine
+from concurrent.futures import CancelledError
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
+
+from nats.aio.client import Client
+from nats.aio.msg import Msg
+from nats.errors import Error, MaxPayloadError, NoRespondersError, NoServersError
+from nats.errors import TimeoutError as NatsTimeoutError
+
+from legato.errors import LogAccessError, LogUnavailableError
+from legato.quoting import quoted
+from legato.replication.nats.settings import NatsSettings
+
+CONNECT_S = 2.0
+PING_INTERVAL_S = 1
+PINGS_UNANSWERED_MAX = 2
+"""A server that is stopped, or behind a cut network, is left after three seconds."""
+BACKOFF_S = (0.05, 0.1, 0.2, 0.5, 1.0)
+CLOSE_S = 5.0
+CLIENT_CLOSE_S = 0.3
+
+_REFUSALS = ("authorization", "authentication", "permissions", "account")
+_T = TypeVar("_T")
+
+
+class Connection:
+    """The servers, for calls from any thread.
+
+    Args:
+        settings: which servers, and how to log in.
+    """
+
+    def __init__(self, settings: NatsSettings) -> None:
+        self.settings = settings
+        self._addresses = settings.addresses()
+        self._tls = settings.tls()
+        self._client: Client | None = None
+        self._trouble: LogUnavailableError = LogUnavailableError(f"no server of the log answers: {self._named()}")
+        self._closing = False
+        self._loop = asyncio.new_event_loop()
+        self._changed: asyncio.Condition
+        self._passes = 0
+        ready = threading.Event()
+        self._thread = threading.Thread(target=self._run, args=(ready,), name="legato-log", daemon=True)
+        self._thread.start()
+        ready.wait()
+
+    def call(self, work: Callable[[], Coroutine[Any, Any, _T]], timeout_s: float) -> _T:
+        """The result of a coroutine in the connection's loop.
+
+        Raises:
+            LogUnavailableError: no answer in time.
+        """
+        if self._closing:
+            raise LogUnavailableError("the log was left")
+        future = asyncio.run_coroutine_threadsafe(_within(work(), timeout_s), self._loop)
+        try:
+            return future.result(timeout_s + CLOSE_S)
+        except (FutureTimeoutError, CancelledError):
+            future.cancel()
+            raise self.unanswered() from None
+
+    def start(self, work: Callable[[], Coroutine[Any, Any, None]]) -> Callable[[], None]:
+        """Let a coroutine run in the loop; what is returned ends it."""
+        future = asyncio.run_coroutine_threadsafe(work(), self._loop)
+
+        def end() -> None:
+            future.cancel()
+
+        return end
+
+    def soon(self, call: Callable[[], None]) -> None:
+        """Let the loop call a function."""
+        with contextlib.suppress(RuntimeError):  # the log was left
+            self._loop.call_soon_threadsafe(call)
+
+    def wait_for_first(self, timeout_s: float) -> None:
+        """Wait until a server is connected.
+
+        Raises:
+            LogAccessError: a server refuses the credentials.
+            LogUnavailableError: none answered.
+        """
+
+        async def first() -> None:
+            async with self._changed:
+                await self._changed.wait_for(
+                    lambda: self._client is not None or (self._passes > 0 and isinstance(self._trouble, LogAccessError))
+                )
+            if self._client is None:
+                raise self._trouble
+
+        self.call(first, timeout_s)
+
+    async def client(self) -> Client:
+        """The client that is connected; waits for one."""
+        if self._client is not None:
+            return self._client
+        async with self._changed:
+            await self._changed.wait_for(lambda: self._client is not None)
+            assert self._client is not None
+            return self._client
+
+    async def lost(self, client: Client) -> None:
+        """Wait until a client is no longer the one that is connected."""
+        async with self._changed:
+            await self._changed.wait_for(lambda: self._client is not client)
+
+    async def request(
+        self, subject: str, payload: bytes, timeout_s: float, headers: dict[str, str] | None = None
+    ) -> Msg:
+        """The answer to a request.
+
+        Raises:
+            LogUnavailableError: there was none.
+        """
+        client = await self.client()
+        try:
+            return await client.request(subject, payload, timeout=timeout_s, headers=headers)
+        except NoRespondersError:
+            raise LogUnavailableError(
+                f"nobody leads the log {self.settings.group} now: an election, or no quorum"
+            ) from None
+        except MaxPayloadError:
+            raise LogUnavailableError(
+                f"a server of the log takes messages of at most {client.max_payload} bytes, others took more: "
+                "set max_payload alike on all"
+            ) from None
+        except (TimeoutError, Error, OSError):
+            raise self.unanswered() from None
+
+    async def gather(self, subject: str, wanted: int, timeout_s: float) -> list[Msg]:
+        """The answers of several servers to one request; fewer than wanted when the time is over."""
+        client = await self.client()
+        inbox = client.new_inbox()
+        answers: list[Msg] = []
+        try:
+            subscription = await client.subscribe(inbox)
+            await client.publish(subject, reply=inbox)
+            with contextlib.suppress(NatsTimeoutError, asyncio.TimeoutError):
+                until_s = self._loop.time() + timeout_s
+                while len(answers) < wanted and (left_s := until_s - self._loop.time()) > 0:
+                    answer = await subscription.next_msg(timeout=left_s)
+                    if not answer.data:  # nobody serves this subject
+                        break
+                    answers.append(answer)
+            await subscription.unsubscribe()
+        except (Error, OSError):
+            raise self.unanswered() from None
+        return answers
+
+    def message_bytes_max(self) -> int:
+        """What the connected server takes as one message."""
+        client = self._client
+        return 1 << 20 if client is None else client.max_payload
+
+    def unanswered(self) -> LogUnavailableError:
+        """The error that says why nothing was answered."""
+        if self._client is not None:
+            return LogUnavailableError(
+                f"the log {self.settings.group} did not answer in time: an election, no quorum, or a slow network"
+            )
+        return type(self._trouble)(str(self._trouble))
+
+    def close(self) -> None:
+        """Leave the servers, and end the thread."""
+        if self._closing:
+            return
+        self._closing = True
+        self._loop.call_soon_threadsafe(self._supervisor.cancel)
+        self._thread.join(CLOSE_S)
+
+    def _run(self, ready: threading.Event) -> None:
+        asyncio.set_event_loop(self._loop)
+        self._changed = asyncio.Condition()
+        self._supervisor = self._loop.create_task(self._stay_connected())
+        self._loop.call_soon(ready.set)
+        with contextlib.suppress(asyncio.CancelledError):
+            self._loop.run_until_complete(self._supervisor)
+        rest = asyncio.all_tasks(self._loop)
+        for task in rest:
+            task.cancel()
+        self._loop.run_until_complete(asyncio.gather(*rest, return_exceptions=True))
+        self._loop.run_until_complete(self._loop.shutdown_asyncgens())
+        self._loop.close()
+
+    async def _stay_connected(self) -> None:
+        client: Client | None = None
+        try:
+            while True:
+                closed = asyncio.Event()
+                client = await self._connect(closed)
+                await self._set_client(client)
+                await closed.wait()
+                await self._set_client(None)
+        finally:
+            if client is not None:
+                await _close(client)
+
+    async def _set_client(self, client: Client | None) -> None:
+        async with self._changed:
+            self._client = client
+            self._changed.notify_all()
+
+    async def _connect(self, closed: asyncio.Event) -> Client:
+        """A client of one of the servers, whichever is there first."""
+        attempt = 0
+        while True:
+            for address in random.sample(self._addresses, len(self._addresses)):
+                client = Client()
+                try:
+                    await asyncio.wait_for(self._connect_to(client, address, closed), 2 * CONNECT_S)
+                    return client
+                except (TimeoutError, Error, OSError, ValueError) as error:
+                    if not isinstance(error, NoServersError):  # else why was told before
+                        self._trouble = self._explained(address, error)
+                    await _close(client)
+                    closed.clear()
+            self._passes += 1
+            async with self._changed:
+                self._changed.notify_all()
+            await asyncio.sleep(BACKOFF_S[min(attempt, len(BACKOFF_S) - 1)] * random.uniform(0.5, 1.0))
+            attempt += 1
+
+    async def _connect_to(self, client: Client, address: str, closed: asyncio.Event) -> None:
+        settings = self.settings
+
+        async def on_closed() -> None:
+            closed.set()
+
+        async def on_error(error: Exception) -> None:
+            self._trouble = self._explained(address, error)
+
+        await client.connect(
+            servers=address,
+            name=f"legato {settings.group}",
+            user=settings.user,
+            password=settings.password,
+            token=settings.token,
+            user_credentials=None if settings.credentials_file is None else str(settings.credentials_file),
+            tls=self._tls,
+            allow_reconnect=False,
+            max_reconnect_attempts=1,
+            reconnect_time_wait=0,
+            connect_timeout=int(CONNECT_S),
+            ping_interval=PING_INTERVAL_S,
+            max_outstanding_pings=PINGS_UNANSWERED_MAX,
+            closed_cb=on_closed,
+            error_cb=on_error,
+            pending_size=0,
+        )
+
+    def _explained(self, address: str, error: BaseException) -> LogUnavailableError:
+        """What an error of the client means, in a sentence."""
+        host = urlsplit(address).netloc
+        text = str(error).removeprefix("nats: ").strip("' ")
+        if isinstance(error, ssl.SSLCertVerificationError):
+            return LogAccessError(
+                f"the certificate of the log's server {host} cannot be verified: {error.verify_message}"
+            )
+        if isinstance(error, ssl.SSLError):
+            return LogAccessError(
+                f"the log's server {host} does not agree on TLS: {error.reason or 'the handshake failed'}"
+            )
+        if any(word in text.lower() for word in _REFUSALS):
+            expired = " (it may have expired)" if self.settings.credentials_file or "expired" in text.lower() else ""
+            return LogAccessError(f"the log's server {host} refuses {self._login()}{expired}: {quoted(text)}")
+        if isinstance(error, ValueError):
+            return LogAccessError(f"the credentials of {self._login()} cannot be used; see the file")
+        return LogUnavailableError(f"no server of the log answers: {self._named()}")
+
+    def _login(self) -> str:
+        settings = self.settings
+        if settings.credentials_file is not None:
+            return f"the credentials in {settings.credentials_file}"
+        if settings.user is not None:
+            return f"the user {settings.user}"
+        return "the token" if settings.token is not None else "a login without user, token or credentials"
+
+    def _named(self) -> str:
+        return ", ".join(urlsplit(address).netloc for address in self._addresses)
+
+
+async def _close(client: Client) -> None:
+    """Close a client, which hangs if its handshake failed."""
+    with contextlib.suppress(Exception):
+        await asyncio.wait_for(client.close(), CLIENT_CLOSE_S)
+
+
+async def _within(work: Awaitable[_T], timeout_s: float) -> _T:
+    return await asyncio.wait_for(work, timeout_s)

@@ -1,0 +1,67 @@
+"""The stream that keeps a log: its configuration, and whether one that is there may be used."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from legato.errors import LogFormatError, LogUnsafeError
+from legato.replication.nats.settings import NatsSettings
+
+
+def configuration(settings: NatsSettings) -> dict[str, Any]:
+    """What a new stream is made with: kept by several servers on disk, nothing removed but by `trim`."""
+    return {
+        "name": settings.stream,
+        "description": f"The replicated log of the Legato group {settings.group}",
+        "subjects": [settings.subject],
+        "retention": "limits",
+        "storage": "file",
+        "num_replicas": settings.replicas,
+        "discard": "new",
+        "max_msgs": -1,
+        "max_bytes": -1,
+        "max_age": 0,
+        "max_msgs_per_subject": -1,
+        "max_msg_size": -1,
+        "deny_delete": True,
+        "allow_rollup_hdrs": False,
+        "duplicate_window": 100_000_000,
+    }
+
+
+_UNLIMITED = ("max_msgs", "max_bytes", "max_msgs_per_subject", "max_age")
+
+
+def check(found: Mapping[str, Any], settings: NatsSettings) -> None:
+    """See that a stream that is there keeps a log.
+
+    Args:
+        found: its configuration, as the servers tell it.
+        settings: of this broker.
+
+    Raises:
+        LogFormatError: it is not of this group, or serves something else, too.
+        LogUnsafeError: it may lose records.
+    """
+    name = settings.stream
+    if found.get("subjects") != [settings.subject] or found.get("mirror") or found.get("sources"):
+        raise LogFormatError(
+            f"the stream {name} is not the log of a group: its subjects are {found.get('subjects')}; "
+            "give the group another name, or remove that stream"
+        )
+    if found.get("storage") != "file":
+        raise LogUnsafeError(f"the stream {name} is kept in memory: a power cut would lose what was confirmed")
+    if found.get("persist_mode") == "async":
+        raise LogUnsafeError(f"the stream {name} is written to disk late (persist_mode: async)")
+    if int(found.get("num_replicas", 1)) < 3:
+        raise LogUnsafeError(
+            f"the stream {name} is kept by {found.get('num_replicas', 1)} server(s): at least 3 are needed, "
+            f"`nats stream edit {name} --replicas 3`"
+        )
+    limits = [f"{each}: {found[each]}" for each in _UNLIMITED if int(found.get(each) or -1) > 0]
+    if limits or found.get("retention") != "limits":
+        limits = limits or [f"retention: {found.get('retention')}"]
+        raise LogUnsafeError(
+            f"the stream {name} forgets records by itself ({', '.join(limits)}): only its primary may trim a log"
+        )
+    if found.get("sealed") or found.get("allow_rollup_hdrs") or found.get("subject_transform"):
+        raise LogUnsafeError(f"the stream {name} is sealed, rolled up or transformed: it cannot be a log")

@@ -1,0 +1,111 @@
+"""`legato log run` and `legato log status`, as a user types them."""
+
+import json
+import os
+import queue
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from legato.processes.child import Child
+from legato.replication.log import BEGINNING
+from legato.replication.nats import NatsSettings, open_log
+from tests.conformance.replicated_log.log import claim, data_of, read_all
+
+WAIT_S = 60.0
+
+
+def legato(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "legato.cli", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=WAIT_S, check=False)
+
+
+@contextmanager
+def running(directory: Path) -> Iterator[tuple[Child, dict[str, Any]]]:
+    """The command and what it printed."""
+    lines: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+    child = Child(
+        "log run",
+        ("legato.cli", "log", "run", "--directory", str(directory), "--json"),
+        log_file=directory.with_suffix(".err"),
+        on_line=lambda child, line: lines.put(line),
+        on_end=lambda child: lines.put(b"null"),
+    )
+    try:
+        printed = json.loads(lines.get(timeout=WAIT_S))
+        assert printed is not None, child.last_words()
+        yield child, printed
+    finally:
+        child.send_signal(signal.SIGINT)
+        assert child.wait(WAIT_S)
+
+
+def test_servers_run_until_ctrl_c_and_go_on_where_they_were(tmp_path: Path) -> None:
+    directory = tmp_path / "log"
+    with running(directory) as (child, printed):
+        log = open_log(NatsSettings(printed["url"], "orders"))
+        claim(log).append(b"one")
+        log.close()
+        status = legato("log", "status", printed["url"])
+        assert status.returncode == 0, status.stderr
+        assert "group orders: records 1 to 2" in status.stdout
+        assert status.stdout.count("on disk before it acknowledges") == 3
+        as_json = json.loads(legato("log", "status", printed["url"], "--json").stdout)
+        assert as_json["orders"]["quorum"]
+        unknown = legato("log", "status", printed["url"], "--group", "payments")
+        assert (unknown.returncode, unknown.stdout) == (1, "the group payments has no log there\n")
+    assert child.exit_code == 0
+    with running(directory) as (_, again):
+        assert again == printed
+        log = open_log(NatsSettings(again["url"], "orders"))
+        assert data_of(read_all(log, BEGINNING)) == [b"epoch", b"one"]
+        log.close()
+
+
+def test_a_server_that_ends_by_itself_ends_the_command(tmp_path: Path) -> None:
+    directory = tmp_path / "log"
+    with running(directory) as (child, _):
+        os.kill(server_of(child.pid, "log-2"), signal.SIGKILL)
+        assert child.wait(WAIT_S)
+    assert child.exit_code == 1
+    assert "log-2 ended by itself: see" in child.last_words()
+
+
+def server_of(parent: int, name: str) -> int:
+    """The process of a server that the command started."""
+    for found in Path(f"/proc/{parent}/task/{parent}/children").read_text().split():
+        if f"/{name}/" in Path(f"/proc/{found}/cmdline").read_bytes().decode():
+            return int(found)
+    raise AssertionError(f"{name} is not running")
+
+
+def test_a_directory_that_is_something_else_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    refused = legato("log", "run", "--directory", str(tmp_path))
+    assert refused.returncode == 2
+    assert "is not empty, and was not made for servers of a log" in refused.stderr
+    refused = legato("log", "run", "--nodes", "4", "--directory", str(tmp_path / "new"))
+    assert "3 or 5 servers, not by 4" in refused.stderr
+
+
+def test_servers_that_do_not_answer_are_named() -> None:
+    refused = legato("log", "status", "127.0.0.1:9", "--timeout", "0.2")
+    assert (refused.returncode, refused.stderr) == (1, "legato: no server of the log answers: 127.0.0.1:9\n")
+
+
+@pytest.mark.parametrize("mode", [0o644, 0o600])
+def test_a_file_with_a_password_that_others_may_read_is_refused(tmp_path: Path, mode: int) -> None:
+    file = tmp_path / "password"
+    file.write_text("hush\n")
+    file.chmod(mode)
+    said = legato(
+        "log", "status", "127.0.0.1:9", "--timeout", "0.2", "--user", "brokers", "--password-file", str(file)
+    ).stderr
+    assert ("can be read by others" in said) == (mode == 0o644)
+    assert "hush" not in said

@@ -1,0 +1,162 @@
+"""A log on NATS while its servers are killed, stopped, moved, wiped and damaged; `make log-chaos` takes longer."""
+
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from legato.errors import FencedError, LogDamagedError
+from legato.processes.log_servers import LogServers
+from legato.replication.log import BEGINNING, ReplicatedLog
+from tests.conformance.replicated_log.log import claim, data_of, read_all, take
+
+PATIENCE_S = 60.0
+
+
+def leader_of(log: ReplicatedLog) -> str:
+    leader = log.health(PATIENCE_S).leader
+    assert leader is not None
+    return leader
+
+
+def wait_until_all_are_current(log: ReplicatedLog) -> None:
+    until_s = time.monotonic() + PATIENCE_S
+    while not all(replica.current and not replica.lag for replica in log.health(PATIENCE_S).replicas):
+        assert time.monotonic() < until_s
+        time.sleep(0.05)
+
+
+def test_a_killed_leader_delays_appends_and_loses_none(
+    servers: LogServers, new_log: Callable[[], ReplicatedLog]
+) -> None:
+    log = new_log()
+    writer = claim(log)
+    following = new_log().follow(BEGINNING)
+    for number in range(10):
+        writer.append(b"%d" % number)
+    killed = servers[leader_of(log)]
+    killed.kill()
+    for number in range(10, 20):
+        writer.append(b"%d" % number)
+    expected = [b"epoch", *(b"%d" % number for number in range(20))]
+    assert data_of(read_all(log)) == expected
+    assert data_of(take(following, 21)) == expected
+    assert leader_of(log) != killed.name
+    killed.start()
+    killed.wait_until_healthy()
+    wait_until_all_are_current(log)
+
+
+def test_a_leader_that_is_stopped_and_woken_acknowledges_nothing_twice(
+    servers: LogServers, new_log: Callable[[], ReplicatedLog]
+) -> None:
+    log, other = new_log(), new_log()
+    former = claim(log)
+    frozen = servers[leader_of(log)]
+    frozen.freeze()
+    claimed = True
+    try:
+        in_doubt = former.submit(b"in doubt")
+        reading = other.read(BEGINNING, timeout_s=PATIENCE_S)
+        assert leader_of(other) != frozen.name
+        try:
+            other.claim(b"later", reading.end, PATIENCE_S)
+        except FencedError:  # the append in doubt came before
+            claimed = False
+    finally:
+        frozen.thaw()
+    later = [b"later"] if claimed else []
+    if not claimed or b"in doubt" in data_of(reading.records):
+        in_doubt.result(PATIENCE_S)
+        assert data_of(read_all(other)) == [b"epoch", b"in doubt", *later]
+    else:
+        with pytest.raises(FencedError):
+            in_doubt.result(PATIENCE_S)
+        assert data_of(read_all(other)) == [b"epoch", *later]
+    wait_until_all_are_current(log)
+
+
+def test_appends_go_on_while_the_leader_is_moved(servers: LogServers, new_log: Callable[[], ReplicatedLog]) -> None:
+    log, mover = new_log(), new_log()
+    writer = claim(log)
+    wait_until_all_are_current(log)
+    stop = threading.Event()
+
+    def move() -> None:
+        while not stop.is_set():
+            mover.move_leader(leader_of(mover), PATIENCE_S)
+            stop.wait(0.3)
+
+    moving = threading.Thread(target=move)
+    moving.start()
+    numbers = range(60)
+    try:
+        for number in numbers:
+            writer.append(b"%d" % number)
+    finally:
+        stop.set()
+        moving.join()
+    assert data_of(read_all(log)) == [b"epoch", *(b"%d" % number for number in numbers)]
+
+
+def test_a_wiped_server_gets_all_records_again_and_may_lead(
+    servers: LogServers, new_log: Callable[[], ReplicatedLog]
+) -> None:
+    log = new_log()
+    writer = claim(log)
+    for number in range(50):
+        writer.append(b"%d" % number)
+    wiped = next(server for server in servers.servers if server.name != leader_of(log))
+    wiped.kill()
+    wiped.wipe()
+    writer.append(b"meanwhile")
+    wiped.start()
+    wiped.wait_until_healthy()
+    wait_until_all_are_current(log)
+    while leader_of(log) != wiped.name:
+        log.move_leader(leader_of(log), PATIENCE_S)
+    assert len(read_all(log)) == 52
+    assert len(take(log.follow(BEGINNING), 52)) == 52
+    writer.append(b"afterwards")
+
+
+def test_damaged_files_of_one_server_are_told_and_another_has_all(
+    servers: LogServers, new_log: Callable[[], ReplicatedLog]
+) -> None:
+    log = new_log()
+    writer = claim(log)
+    count = 400
+    for number in range(count):
+        writer.append(b"%d" % number * 400)
+    wait_until_all_are_current(log)
+    damaged = next(server for server in servers.servers if server.name != leader_of(log))
+    # Only what is no longer in the servers' Raft logs is read from the files with messages alone.
+    damaged.kill()
+    files = damaged.blocks(f"LEGATO_{log.group}")
+    assert files
+    flip_bits(files[0])
+    damaged.start()
+    damaged.wait_until_healthy()
+    wait_until_all_are_current(log)
+    while leader_of(log) != damaged.name:
+        log.move_leader(leader_of(log), PATIENCE_S)
+    try:
+        found = read_all(log)
+    except LogDamagedError as error:
+        assert error.leader == damaged.name  # noqa: PT017
+        with pytest.raises(LogDamagedError):
+            take(log.follow(BEGINNING), count + 1)
+        log.move_leader(damaged.name, PATIENCE_S)
+        found = read_all(log)
+    assert data_of(found) == [b"epoch", *(b"%d" % number * 400 for number in range(count))]
+    assert len(take(log.follow(BEGINNING), count + 1)) == count + 1
+
+
+def flip_bits(file: Path, places: int = 19) -> None:
+    """Flip a bit in some places of a file, evenly."""
+    data = bytearray(file.read_bytes())
+    for place in range(places):
+        data[(place + 1) * len(data) // (places + 1)] ^= 0x10
+    file.write_bytes(data)

@@ -1,0 +1,7 @@
+"""The log on NATS does what a replicated log must."""
+
+from tests.conformance.replicated_log.log import LogTests
+
+
+class TestNatsLog(LogTests):
+    pass
