@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from legato.cli.options import JsonOption, LedgerArgument, ledger_of
+from legato.cli.options import JsonOption, LedgersArgument, one_or_groups
 from legato.cli.output import say, say_json
 
 
@@ -26,9 +26,14 @@ def time_of(text: str) -> datetime:
 
 
 def audit(
-    ledger: LedgerArgument = None,
+    ledgers: LedgersArgument = None,
     report: Annotated[
-        Path | None, typer.Option("--report", help="Write the page with pictures here.", metavar="FILE.html")
+        Path | None,
+        typer.Option(
+            "--report",
+            help="Write the page with pictures here; of several groups a page for each, FILE-NAME.html.",
+            metavar="FILE.html",
+        ),
     ] = None,
     store: Annotated[
         Path | None,
@@ -78,15 +83,28 @@ def audit(
 ) -> None:
     """Account for every message of a ledger: lost, done twice, dead-lettered; takeovers and latencies.
 
-    The exit code is 1 if anything was lost or done twice. Example: legato audit ./store/ledger --report audit.html
+    The exit code is 1 if anything was lost or done twice. Several ledgers are those of groups of brokers: each is
+    audited on its own terms, and there is one verdict.
+
+    Examples: legato audit ./store/ledger --report audit.html; legato audit orders=/srv/one/ledger rest=/srv/two/ledger
     """
     from legato.spark.auditor.scope import Scope
-    from legato.spark.job import run_audit
+    from legato.spark.job import run_audit, run_group_audits
     from legato.spark.report.audit_terminal import print_audit
 
     scope = Scope(_us(begin), _us(end), destination)
+    found = one_or_groups(ledgers, store)
+    if isinstance(found, dict):
+        from legato.spark.report.group_terminal import print_group_audits
+
+        audits = run_group_audits(found, report_path=report, scope=scope, master=master, keep_classes=keep_classes)
+        if as_json:
+            say_json(json.loads(audits.to_json()))
+        else:
+            print_group_audits(audits)
+        raise typer.Exit(0 if audits.passes else 1)
     result = run_audit(
-        ledger_of(ledger, store),
+        found,
         store_dir=store,
         report_path=report,
         scope=scope,

@@ -8,13 +8,13 @@ from contextlib import redirect_stdout
 from io import StringIO
 from pathlib import Path
 from types import FrameType
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
 from legato.cli.commands import Commands
 from legato.cli.confirmation import DryRunOption, YesOption, confirm
-from legato.cli.options import JsonOption, LedgerArgument, LedgerStoreOption, ledger_of
+from legato.cli.options import JsonOption, LedgerArgument, LedgersArgument, LedgerStoreOption, ledger_of, one_or_groups
 from legato.cli.output import say, say_json, say_lines
 from legato.quoting import sentence
 
@@ -43,8 +43,9 @@ def run(
     places: Annotated[
         list[str],
         typer.Argument(
-            metavar="[LEDGER] TABLES",
-            help="Directory of the ledger segments, which --store can name instead; directory of the tables.",
+            metavar="[LEDGER]... TABLES",
+            help="Directory of the ledger segments, which --store can name instead; directory of the tables. Several "
+            "ledgers are those of groups: NAME=DIR, or a directory with broker_group=NAME for each.",
             show_default=False,
         ),
     ],
@@ -69,14 +70,22 @@ def run(
 
     Examples: legato ledger run ./store/ledger ./tables --once; legato ledger run ./tables --store ./store
     """
-    ledger, tables = _ledger_and_tables(places, store)
+    ledgers, tables = _ledgers_and_tables(places, store)
     from legato.spark.runtime.session import start_session
+    from legato.spark.tables.group_tables import GroupTables
     from legato.spark.tables.ledger_tables import LedgerTables
 
     spark = start_session("legato-ledger", master=master, minutes=True)
-    made = LedgerTables(
-        spark, ledger, tables, segments_per_batch=segments, keep_bronze=bronze, table_format=table_format
-    )
+    options: dict[str, Any] = {
+        "segments_per_batch": segments,
+        "keep_bronze": bronze,
+        "table_format": table_format,
+    }
+    made: GroupTables | LedgerTables
+    if isinstance(ledgers, dict):
+        made = GroupTables(spark, ledgers, tables, **options)
+    else:
+        made = LedgerTables(spark, ledgers, tables, **options)
     if once:
         made.run_once()
     else:
@@ -94,22 +103,31 @@ def run(
         raise typer.Exit(1)
 
 
-def _ledger_and_tables(places: list[str], store: Path | None) -> tuple[str, Path]:
-    if len(places) != 1 + (store is None):
+def _ledgers_and_tables(places: list[str], store: Path | None) -> tuple[str | dict[str, Path], Path]:
+    if (store is None and len(places) < 2) or (store is not None and len(places) != 1):
         given = "TABLES only" if store is not None else "LEDGER and TABLES"
         raise typer.BadParameter(
             f"give {given}, such as legato ledger run ./store/ledger ./tables, or legato ledger run ./tables "
             "--store ./store",
-            param_hint="[LEDGER] TABLES",
+            param_hint="[LEDGER]... TABLES",
         )
-    return (places[0] if store is None else str(ledger_of(None, store))), Path(places[-1])
+    *ledgers, tables = places
+    if any("://" in each for each in ledgers):
+        if len(ledgers) > 1:
+            raise typer.BadParameter("several ledgers are directories of this machine's", param_hint="LEDGER")
+        return ledgers[0], Path(tables)
+    found = one_or_groups(ledgers, store)
+    return (found if isinstance(found, dict) else str(found)), Path(tables)
 
 
 def _complain(tables: Path) -> bool:
     """Say so if the tables are not made of the whole log; whether that was so."""
     from legato.spark.tables.coverage import complaints_of
+    from legato.spark.tables.united import groups_in
 
-    complaints = complaints_of(tables)
+    groups = groups_in(tables)
+    complaints = [f"group {name!r}: {each}" for name, path in groups.items() for each in complaints_of(path)]
+    complaints += [] if groups else complaints_of(tables)
     for complaint in complaints:
         say(f"✗ {complaint}", err=True, fg=typer.colors.RED, bold=True)
     return bool(complaints)
@@ -144,7 +162,7 @@ def query(
         str | None,
         typer.Argument(metavar="SQL", help="The question, or - to read it from standard input.", show_default=False),
     ] = None,
-    ledger: LedgerArgument = None,
+    ledgers: LedgersArgument = None,
     store: LedgerStoreOption = None,
     tables: Annotated[bool, typer.Option("--tables", help="List the tables and their columns instead.")] = False,
     output_format: Annotated[
@@ -167,21 +185,23 @@ def query(
 
     Examples: legato ledger query --tables ./store/ledger;
     legato ledger query "select destination, state, count(*) from messages group by all" ./store/ledger;
-    legato ledger query "from messages" -o messages.parquet
+    legato ledger query "from messages" -o messages.parquet;
+    legato ledger query "select broker_group, count(*) from messages group by all" orders=/srv/one rest=/srv/two
     """
     from legato.cli.query_output import say_tables, write_answer
     from legato.spark.query.ledger_query import LedgerQuery
 
+    places = ledgers or []
     if tables:
-        ledger, sql = ledger or (Path(sql) if sql else None), None
+        places, sql = [*([sql] if sql else []), *places], None
     elif sql is None:
         raise typer.BadParameter("give SQL, or --tables to see what there is to ask", param_hint="SQL")
-    elif ledger is not None and Path(sql).is_dir() and not ledger.exists():
-        ledger, sql = Path(sql), str(ledger)
-    ledger = ledger_of(ledger, store)
+    elif len(places) == 1 and Path(sql).is_dir() and not Path(places[0]).exists():
+        places, sql = [sql], places[0]
+    found = one_or_groups(places, store)
     if sql == "-":
         sql = sys.stdin.read()
-    with LedgerQuery(ledger) as opened:
+    with LedgerQuery(found) as opened:
         if sql is None:
             say_tables(opened.tables(), as_json=output_format == "json")
         else:

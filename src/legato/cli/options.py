@@ -1,5 +1,6 @@
 """Options shared by several commands."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -44,6 +45,15 @@ LedgerArgument = Annotated[
         show_default=False,
     ),
 ]
+LedgersArgument = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[LEDGER]...",
+        help="Directory of the ledger segments; that of the store (--store), or ./store/ledger, if left out. "
+        "Several are those of groups: NAME=DIR, or a directory with broker_group=NAME for each.",
+        show_default=False,
+    ),
+]
 LedgerStoreOption = Annotated[
     Path | None,
     typer.Option(
@@ -53,6 +63,26 @@ LedgerStoreOption = Annotated[
         show_default=False,
     ),
 ]
+
+
+def one_or_groups(places: Sequence[str] | None, store: Path | None) -> Path | dict[str, Path]:
+    """The directory of segments that a command line names, or those of several groups, by name.
+
+    Raises:
+        ConfigError: two have one name.
+        typer.BadParameter: several are named, and a store.
+    """
+    from legato.spark.ledger.ledger_groups import GROUP_COLUMN, ledgers_of
+
+    if not places:
+        return ledger_of(None, store)
+    alone = Path(places[0]) if len(places) == 1 else None
+    # A directory may have an equals sign in its name.
+    if alone is not None and (alone.exists() or "=" not in places[0]) and not any(alone.glob(f"{GROUP_COLUMN}=*")):
+        return ledger_of(alone, store)
+    if store is not None:
+        raise typer.BadParameter("it names the store of one ledger, and several are given", param_hint="--store")
+    return ledgers_of(places)
 
 
 def ledger_of(ledger: Path | None, store: Path | None) -> Path:

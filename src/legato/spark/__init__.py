@@ -18,18 +18,21 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from legato.spark.auditor.audit import audit
+    from legato.spark.auditor.group_audits import audit_groups
     from legato.spark.auditor.scope import Scope
     from legato.spark.lag import LagListener
     from legato.spark.ledger.fact_frames import SCHEMA as FACTS_SCHEMA
     from legato.spark.ledger.fact_frames import read_ledger
+    from legato.spark.ledger.group_frames import read_ledgers
     from legato.spark.query.ledger_query import LedgerQuery
     from legato.spark.report.audit_page import write_report
-    from legato.spark.result import AuditResult, CheckResult
+    from legato.spark.result import AuditResult, CheckResult, GroupAudits
     from legato.spark.runtime.session import start_session
     from legato.spark.summaries.message_summary import MESSAGES_SCHEMA
     from legato.spark.summaries.message_summary_sql import silver
     from legato.spark.tables.gold import BRONZE, Step, gold_steps
     from legato.spark.tables.gold_tables import read_table
+    from legato.spark.tables.group_tables import GroupTables
     from legato.spark.tables.ledger_tables import LedgerTables
 
 __all__ = [
@@ -38,14 +41,18 @@ __all__ = [
     "MESSAGES_SCHEMA",
     "AuditResult",
     "CheckResult",
+    "GroupAudits",
+    "GroupTables",
     "LagListener",
     "LedgerQuery",
     "LedgerTables",
     "Scope",
     "Step",
     "audit",
+    "audit_groups",
     "gold_steps",
     "read_ledger",
+    "read_ledgers",
     "read_table",
     "silver",
     "start_session",
@@ -58,14 +65,18 @@ _HOMES = {
     "MESSAGES_SCHEMA": "summaries.message_summary",
     "AuditResult": "result",
     "CheckResult": "result",
+    "GroupAudits": "result",
+    "GroupTables": "tables.group_tables",
     "LagListener": "lag",
     "LedgerQuery": "query.ledger_query",
     "LedgerTables": "tables.ledger_tables",
     "Scope": "auditor.scope",
     "Step": "tables.gold",
     "audit": "auditor.audit",
+    "audit_groups": "auditor.group_audits",
     "gold_steps": "tables.gold",
     "read_ledger": "ledger.fact_frames",
+    "read_ledgers": "ledger.group_frames",
     "read_table": "tables.gold_tables",
     "silver": "summaries.message_summary_sql",
     "start_session": "runtime.session",

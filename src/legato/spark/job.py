@@ -1,14 +1,16 @@
 """One audit from end to end: export the rest of the log, audit, write JSON and page."""
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 
 from legato.errors import ConfigError
 from legato.spark.auditor.audit import audit
+from legato.spark.auditor.group_audits import audit_groups
 from legato.spark.auditor.scope import EVERYTHING, Scope
 from legato.spark.report.audit_page import write_report
 from legato.spark.report.flights import TotalsComparison
-from legato.spark.result import AuditResult
+from legato.spark.result import AuditResult, GroupAudits
 
 
 def run_audit(
@@ -52,6 +54,38 @@ def run_audit(
     if report_path is not None:
         write_report(report_path, result, totals=totals, client_gaps_ms=client_gaps_ms or {}, title=title)
     return result
+
+
+def run_group_audits(
+    ledgers: Mapping[str, Path],
+    *,
+    report_path: Path | None = None,
+    scope: Scope = EVERYTHING,
+    master: str | None = None,
+    keep_classes: bool = False,
+) -> GroupAudits:
+    """Audit the ledgers of several groups in one Spark session.
+
+    Args:
+        ledgers: by the name of the group, the directory of its segments.
+        report_path: where to write the pages: `audit.html` becomes `audit-NAME.html` for each group.
+        scope, master, keep_classes: see `run_audit`.
+
+    Raises:
+        ConfigError: there is no ledger, no such destination in any, no Java, or nowhere to write to.
+        StoreCorruptError: a segment is not whole.
+    """
+    pages = {}
+    if report_path is not None:
+        pages = {name: report_path.with_name(f"{report_path.stem}-{name}{report_path.suffix}") for name in ledgers}
+    for page in pages.values():
+        _refuse_unwritable(page)
+
+    def tell(name: str, result: AuditResult) -> None:
+        if name in pages:
+            write_report(pages[name], result, totals=None, client_gaps_ms={}, title=f"Delivery audit of group {name}")
+
+    return audit_groups(ledgers, scope=scope, master=master, keep_classes=keep_classes, tell=tell)
 
 
 def _refuse_unwritable(path: Path) -> None:

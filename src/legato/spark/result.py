@@ -283,6 +283,10 @@ class AuditResult(msgspec.Struct, frozen=True):
 
         In a ledger that is incomplete `lost` and `duplicated` are null where nothing was found.
         """
+        return msgspec.json.format(msgspec.json.encode(self.document()), indent=2)
+
+    def document(self) -> dict[str, Any]:
+        """See `to_json`."""
         summary = {"passes": self.passes, "complete": self.complete, "verdict": self.verdict}
         complaints = {"complaints": [f"{check.complaint} {check.remedy}".strip() for check in self.failed]}
         document = {**summary, **complaints, **msgspec.to_builtins(self)}
@@ -290,4 +294,51 @@ class AuditResult(msgspec.Struct, frozen=True):
             for column in ("lost", "duplicated"):
                 if account.get(column) == 0:
                     account[column] = None
+        return document
+
+
+class GroupAudits(msgspec.Struct, frozen=True):
+    """The results of the audits of several groups."""
+
+    groups: dict[str, AuditResult]
+    """By the name of the group."""
+    seconds: float = 0.0
+
+    @property
+    def passes(self) -> bool:
+        """True if each group's does."""
+        return not self.failed
+
+    @property
+    def failed(self) -> list[str]:
+        """The groups whose audit does not pass."""
+        return [name for name, result in self.groups.items() if not result.passes]
+
+    @property
+    def verdict(self) -> str:
+        """All of it in a sentence."""
+        count = len(self.groups)
+        if self.failed:
+            few = ", ".join(self.failed[:_NAMED_MAX]) + (", ..." if len(self.failed) > _NAMED_MAX else "")
+            return f"Of {count:,} groups {len(self.failed):,} do not pass: {few}."
+        if all(result.is_empty for result in self.groups.values()):
+            return "No message was stored in the audited time and queues: there is nothing to account for."
+        return f"Every message of {count:,} groups is accounted for."
+
+    def total(self, column: str) -> int:
+        """The sum of a column of all queues' accounts."""
+        return sum(result.total(column) for result in self.groups.values())
+
+    def to_json(self) -> bytes:
+        """The results as JSON, with one verdict; in `groups` what `AuditResult.to_json` writes of each."""
+        document = {
+            "passes": self.passes,
+            "complete": all(result.complete for result in self.groups.values()),
+            "verdict": self.verdict,
+            "groups": {name: result.document() for name, result in self.groups.items()},
+            "seconds": self.seconds,
+        }
         return msgspec.json.format(msgspec.json.encode(document), indent=2)
+
+
+_NAMED_MAX = 5

@@ -58,10 +58,10 @@ def read_ledger(spark: SparkSession, ledger: Path | str) -> DataFrame:
         `kind string` (the fact's name), `queue int, seq bigint` (which message), and what each kind has besides: see
         docs/reference/facts.md.
     """
-    return read_segments(spark, _paths(str(ledger)))
+    return read_segments(spark, paths_of(str(ledger)))
 
 
-def _paths(ledger: str) -> list[str]:
+def paths_of(ledger: str) -> list[str]:
     """The directory, or what is to be read in it if that is not all (`segments.live`)."""
     found = [] if "://" in ledger else list(spans(Path(ledger)))
     if not superseded(found):

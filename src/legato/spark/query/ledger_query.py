@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, nullcontext, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from legato.errors import ConfigError
 from legato.spark.ledger.fact_schema import COLUMNS
+from legato.spark.ledger.ledger_groups import GROUP_COLUMN
 from legato.spark.ledger.segments import being_read, segments_of
 from legato.spark.query.views import FACTS, FACTS_SENTENCE, VIEWS
 
@@ -41,18 +42,26 @@ class LedgerQuery:
     """A ledger as tables of DuckDB, as of the moment of opening: segments that come later are not in it.
 
     Args:
-        ledger: directory of the segments.
+        ledger: directory of the segments; or several, by the names of their groups: all tables then have a first column
+            `broker_group`, and a group's own tables are in the schema `group_NAME`.
 
     Raises:
         ConfigError: there is no ledger in the directory, or DuckDB is not installed.
         StoreCorruptError: a segment is not whole.
     """
 
-    def __init__(self, ledger: Path | str) -> None:
+    def __init__(self, ledger: Path | str | Mapping[str, Path]) -> None:
+        ledgers = ledger if isinstance(ledger, Mapping) else {"": Path(ledger)}
         with ExitStack() as stack:
             scratch = stack.enter_context(TemporaryDirectory(prefix="legato-query-"))
-            stack.enter_context(being_read(ledger) if Path(ledger).is_dir() else nullcontext())
-            self._database = _opened(segments_of(Path(ledger)), scratch)
+            for each in ledgers.values():
+                stack.enter_context(being_read(each) if each.is_dir() else nullcontext())
+            segments = {name: segments_of(each) for name, each in ledgers.items()}
+            self._database = _opened(scratch)
+            if isinstance(ledger, Mapping):
+                _add_groups(self._database, segments)
+            else:
+                _add_tables(self._database, segments[""])
             stack.callback(self._database.close)
             self._held = stack.pop_all()
 
@@ -113,7 +122,7 @@ class LedgerQuery:
         ]
 
 
-def _opened(segments: list[Path], scratch: str) -> DuckDBPyConnection:
+def _opened(scratch: str) -> DuckDBPyConnection:
     try:
         import duckdb
     except ModuleNotFoundError:
@@ -125,6 +134,10 @@ def _opened(segments: list[Path], scratch: str) -> DuckDBPyConnection:
     with suppress(duckdb.InvalidInputException):
         # In a notebook without ipywidgets there is none to be switched off.
         database.execute("set enable_progress_bar = false")
+    return database
+
+
+def _add_tables(database: DuckDBPyConnection, segments: list[Path]) -> None:
     files = ", ".join(f"'{_quoted(segment)}'" for segment in segments)
     read = f"read_parquet([{files}], union_by_name = true)"
     present = {row[0] for row in database.execute(f"describe select * from {read}").fetchall()}
@@ -136,11 +149,29 @@ def _opened(segments: list[Path], scratch: str) -> DuckDBPyConnection:
     database.execute(f"create view {FACTS} as select {columns}, make_timestamp(time_us) as happened_at from {read}")
     for view in VIEWS:
         database.execute(f"create view {view.name} as {view.sql}")
-    return database
+
+
+def _add_groups(database: DuckDBPyConnection, segments: Mapping[str, list[Path]]) -> None:
+    """The tables of each group in a schema of its own, and of all of them together."""
+    if not segments:
+        raise ConfigError("There is no ledger to ask.")
+    for name, files in segments.items():
+        database.execute(f"create schema if not exists {_of_schema(name)}")
+        database.execute(f"use {_of_schema(name)}")
+        _add_tables(database, files)
+    database.execute("use main")
+    for table in (FACTS, *(view.name for view in VIEWS)):
+        parts = (f"select '{_quoted(name)}' as {GROUP_COLUMN}, * from {_of_schema(name)}.{table}" for name in segments)
+        database.execute(f"create view {table} as {' union all '.join(parts)}")
 
 
 def _type(kind: object) -> str:
     return _TYPES.get(str(kind), "VARCHAR")
+
+
+def _of_schema(name: str) -> str:
+    doubled = name.replace('"', '""')
+    return f'"group_{doubled}"'
 
 
 def _quoted(path: object) -> str:

@@ -7,6 +7,7 @@ from pyspark.sql import DataFrame, SparkSession
 from legato.errors import ConfigError
 from legato.spark.tables import delta, flow_tables
 from legato.spark.tables.gold import VIEWS
+from legato.spark.tables.united import groups_in, united
 
 
 def write_gold(table: DataFrame, path: Path, batch: int, *, as_delta: bool) -> None:
@@ -25,6 +26,8 @@ def write_gold(table: DataFrame, path: Path, batch: int, *, as_delta: bool) -> N
 def read_table(spark: SparkSession, tables: Path, name: str) -> DataFrame:
     """A table of gold as of the last portion, in whatever format it is: see `legato ledger sql` for its columns.
 
+    Tables of several groups are read as one, with the column `broker_group`.
+
     Args:
         spark: a session.
         tables: directory of the tables, as `legato ledger run` and `LedgerTables` write it.
@@ -37,6 +40,9 @@ def read_table(spark: SparkSession, tables: Path, name: str) -> DataFrame:
     names = [*(step.name for step in VIEWS), flow_tables.NAME]
     if name not in names:
         raise ConfigError(f"no table {name}: there are {', '.join(names)}")
+    if groups := groups_in(tables):
+        made = {group: path for group, path in groups.items() if (path / "gold" / name).is_dir()}
+        return united({group: read_table(spark, path, name) for group, path in made.items()})
     path = tables / "gold" / name
     if not path.is_dir():
         raise ConfigError(f"no tables in {tables}: `legato ledger run` makes them")

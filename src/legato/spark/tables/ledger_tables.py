@@ -13,12 +13,12 @@
 4. As Delta tables, silver and gold are the same files and what is made of them, committed to a log (`delta.py`).
 """
 
+import re
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Literal
-from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -204,10 +204,10 @@ class LedgerTables:
         for span in live(found):
             left = without(span, taken)
             if left == [span]:
-                paths.append(found[span].as_uri())
+                paths.append(_spark_path(found[span]))
             elif left:
-                self._refuse_unreadable([found[span].as_uri()])
-                paths += [self._cut(found[span], part).as_uri() for part in left]
+                self._refuse_unreadable([_spark_path(found[span])])
+                paths += [_spark_path(self._cut(found[span], part)) for part in left]
         return paths
 
     def _cut(self, file: Path, span: SegmentSpan) -> Path:
@@ -350,4 +350,9 @@ def _files(paths: Sequence[str]) -> list[Path]:
     """Those that are files of this machine, in the order of the log, or none if some are not."""
     if not all(path.startswith("file:") for path in paths):
         return []
-    return sorted(Path(unquote(urlsplit(path).path)) for path in paths)
+    return sorted(Path(re.sub("^file:(//)?", "", path)) for path in paths)
+
+
+def _spark_path(file: Path) -> str:
+    """A file of this machine as Spark names it: in its paths nothing is escaped, as it would be in a URL."""
+    return f"file:{file.absolute()}"
