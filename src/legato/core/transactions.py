@@ -167,7 +167,8 @@ class Transactions:
         """Why what the transaction sends cannot be stored, all of it but duplicates."""
         if transaction.has_ids:
             self._sort_out(transaction)
-        for node, count in Counter(node for node, _ in transaction.sends if node.special).items():
+        special = [node for node, _ in transaction.sends if node.special]
+        for node, count in Counter(special).items() if special else ():
             if node.deleted:
                 return f"{node.address}, to which it sends, was deleted"
             if node.settings.when_full == "fail" and (room := node.room) is not None and room < count:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from legato.amqp.codec.types import Described, Symbol, UInt
 from legato.amqp.codec.values import decode_value, encode_value
+from legato.amqp.engine import frames
 from legato.amqp.engine.connection import Connection
 from legato.amqp.engine.events import Attached, Closed, Event, SessionBegan, Transfer
 from legato.amqp.engine.frames import Broken, Echo, Errant, Frames
@@ -119,6 +120,44 @@ def test_what_the_engine_would_tolerate_is_found(data: bytes, found: type) -> No
 def test_the_least_frame_size_may_be_asked_for() -> None:
     data = frame(0x10, ["c", None, UInt(512)])
     assert Frames(FRAME_BYTES_MAX).cut(data) == [data]
+
+
+_UINTS = [b"\x43", b"\x52\x00", b"\x52\x05", b"\x70\x00\x00\x00\x00", b"\x70\x00\x00\x00\x05"]
+_FLAGS = [b"\x40", b"\x41", b"\x42", b"\x56\x00", b"\x56\x01", b"\x56\x02"]
+_OTHERS = [b"\x44", b"\xa3\x01a", b"\x60\x00\x01", b"\xc0\x01\x00", b"\x00\x43\x43"]
+_NUMBERS = st.sampled_from([*_UINTS, b"\x40"])
+
+
+@given(
+    st.one_of(
+        st.lists(st.sampled_from([*_UINTS, *_FLAGS, *_OTHERS]), max_size=12),
+        st.tuples(*[_NUMBERS] * 8, *[st.sampled_from(_FLAGS)] * 2),
+    ),
+    st.sampled_from([b"", b"", b"", b"\x40", b"x"]),
+    st.sampled_from([0, 0, 0, 0, -1, 1, 5]),
+    st.sampled_from([0, 0, 0, 0, -1, 1]),
+)
+def test_a_flow_is_understood_alike_whether_it_is_written_as_usual_or_not(
+    fields: tuple[bytes, ...] | list[bytes], behind: bytes, more: int, longer: int
+) -> None:
+    """What nearly all flows look like is read without a decoder; that must not change what is found."""
+    body = b"".join(fields)
+    count, size = max(0, len(fields) + more), max(0, len(body) + 1 + longer)
+    flow_frame = b"\x02\x00\x00\x00\x00\x53\x13\xc0%c%c%b%b" % (size, count, body, behind)
+    data = OPEN + BEGIN + ATTACH_SENDER + (len(flow_frame) + 4).to_bytes(4, "big") + flow_frame
+    found = []
+    for read in (frames._usual_flow, lambda data, at, end: None):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(frames, "_usual_flow", read)
+            found.append([piece for piece in Frames(FRAME_BYTES_MAX).cut(data) if not isinstance(piece, bytes)])
+    assert found[0] == found[1]
+
+
+def test_a_usual_flow_needs_no_decoder() -> None:
+    """Else what is read in another way than the others is never read in that way."""
+    for handle, echo in ((None, False), (0, False), (7, True), (300, False)):
+        data = flow(handle=handle, echo=echo)
+        assert frames._usual_flow(data, 8, len(data)) == (handle, echo)
 
 
 def opened() -> Connection:

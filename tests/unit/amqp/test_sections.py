@@ -282,6 +282,35 @@ def test_a_coordinator_understands_its_clients(txn_id: bytes, fail: bool) -> Non
     assert decode_coordinator(b"\x00\x53\x70\x45" + encode_discharge(txn_id, fail)) == Discharge(txn_id, fail)
 
 
+@settings(max_examples=examples(300))
+@given(
+    st.binary(max_size=300),
+    st.sampled_from([b"", b"\x40", b"\x41", b"\x42", b"\x56\x00", b"\x56\x01", b"\x56\x02", b"\x43", b"\x41\x41"]),
+    st.sampled_from([0, 0, 0, -1, 1]),
+    st.sampled_from([1, 2, 2, 3]),
+    st.sampled_from([0, 0, 0, -1, 1]),
+)
+def test_a_discharge_is_understood_alike_whether_it_is_written_as_usual_or_not(
+    txn_id: bytes, flag: bytes, longer: int, count: int, wrong: int
+) -> None:
+    """A short discharge at the beginning of a message is read without a decoder; one behind a header is not."""
+    size = len(txn_id)
+    binary = (
+        b"\xa0%c%b" % (max(0, min(size + wrong, 255)), txn_id)
+        if size < 256
+        else b"\xb0\x00\x00\x01%c%b" % (size - 256, txn_id)
+    )
+    fields = binary + flag
+    data = b"\x00\x53\x77\x00\x53\x32\xc0%c%c%b" % (max(0, min(len(fields) + 1 + longer, 255)), count, fields)
+    answers: list[object] = []
+    for message in (data, b"\x00\x53\x70\x45" + data):
+        try:
+            answers.append(decode_coordinator(message))
+        except ProtocolError as error:
+            answers.append((str(error), error.condition))
+    assert answers[0] == answers[1]
+
+
 def test_a_coordinator_understands_python_proton() -> None:
     """It writes symbols and a list with a null (amqp.md A7)."""
     declare = proton.Message(body=proton.Described(proton.symbol("amqp:declare:list"), [None]))

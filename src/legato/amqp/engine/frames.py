@@ -45,6 +45,11 @@ _HANDLE = 4
 _ECHO = 9
 _SOURCE = 5
 """The field of an attach that is its source; the next one is its target."""
+_FLOW_BEGINNING = b"\x00\x53\x13\xc0"
+_NULL, _TRUE, _FALSE, _BOOLEAN = 0x40, 0x41, 0x42, 0x56
+_UINTS = {0x43: 0, 0x52: 1, 0x70: 4}
+_WIDTHS = {_NULL: 0, _TRUE: 0, _FALSE: 0, _BOOLEAN: 1} | _UINTS
+"""Of the values in a flow, the bytes behind the constructor."""
 _NUL = "has the character U+0000, which no name may have"
 
 
@@ -139,6 +144,8 @@ class Frames:
         return pieces
 
     def _look(self, data: bytes, at: int, end: int, channel: int) -> Echo | Errant | Broken | None:
+        if data.startswith(_FLOW_BEGINNING, at) and (flow := _usual_flow(data, at, end)) is not None:
+            return self._look_at_flow(channel, *flow)
         try:
             code, fields = _read(data, at, end)
         except (ProtocolError, IndexError):
@@ -175,11 +182,41 @@ class Frames:
             return _unattached(channel, fields[0])
         elif code == FLOW:
             handle = _field(fields, _HANDLE)
-            if isinstance(handle, int) and handle not in links:
-                return _unattached(channel, handle)
-            if _field(fields, _ECHO) is True:
-                return Echo(channel, *(links[handle] if isinstance(handle, int) else (None, False)))
+            return self._look_at_flow(
+                channel, handle if isinstance(handle, int) else None, _field(fields, _ECHO) is True
+            )
         return None
+
+    def _look_at_flow(self, channel: int, handle: int | None, echo: bool) -> Echo | Errant | None:
+        links = self._links.get(channel)
+        if links is None:
+            return None
+        if handle is not None and handle not in links:
+            return _unattached(channel, handle)
+        return Echo(channel, *(links[handle] if handle is not None else (None, False))) if echo else None
+
+
+def _usual_flow(data: bytes, at: int, end: int) -> tuple[int | None, bool] | None:
+    """The handle of a flow, and whether it asks for an echo, if it is written as nearly all are; None for any other."""
+    if at + 6 > end or at + 5 + data[at + 4] != end or data[at + 5] < _HANDLE:
+        return None
+    count = min(data[at + 5], _ECHO + 1)
+    at += 6
+    handle = None
+    for index in range(count):
+        code = data[at] if at < end else -1
+        width = _WIDTHS.get(code, end)
+        at += 1
+        if at + width > end or (code == _NULL and 0 < index < _HANDLE):
+            return None
+        if index == _HANDLE and code != _NULL:
+            if code not in _UINTS:
+                return None
+            handle = int.from_bytes(data[at : at + width], "big")
+        elif index == _ECHO:
+            return handle, code == _TRUE or (code == _BOOLEAN and data[at] == 1)
+        at += width
+    return handle, False
 
 
 def _read(data: bytes, at: int, end: int) -> tuple[int, list[Any]]:

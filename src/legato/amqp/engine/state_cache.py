@@ -1,17 +1,23 @@
-"""Cache of delivery states that many deliveries share, as those of a transaction do."""
+"""States of transactions, read and written without a tree: an id, and an outcome of which there are few."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from cproton import ffi, lib
 
 from legato.amqp.codec.values import encode_value
-from legato.amqp.engine.outcomes import Outcome
+from legato.amqp.engine.outcomes import Outcome, Transactional
 
 _BYTES_MAX = 128
 """Longer ones are rare: each is read by itself."""
 _KEPT_MAX = 1024
+_LIST = 0xD0
+_BINARY = 0xA0
+_ID_SIZE = 10
+"""Where the size of the id is, behind the constructor, size and count of the list and the id's constructor."""
+_ID = _ID_SIZE + 1
 
 _new_uncleared = ffi.new_allocator(should_clear_after_alloc=False)
 _encode = lib.pn_data_encode
@@ -20,38 +26,59 @@ _clear = lib.pn_data_clear
 _unpack = ffi.unpack
 
 
-class RepeatedStates:
-    """The states read and written last; thread-safe."""
+class TransactionalStates:
+    """The outcomes in transactional states, by their encoding and back; thread-safe."""
 
     def __init__(self) -> None:
-        self._read: dict[bytes, Outcome] = {}
-        self._written: dict[Outcome, bytes] = {}
+        self._read: dict[bytes, Outcome | None] = {b"": None}
+        self._written: dict[Outcome | None, bytes] = {None: b""}
 
-    def bytes_of(self, data: Any) -> bytes:
-        """The fields in `data`, encoded; none if there are none, or if they are too long to be kept."""
+    def read(self, data: Any, decode: Callable[[Any], Transactional]) -> Transactional:
+        """The state whose fields are in `data`.
+
+        Args:
+            decode: reads what was not read before.
+        """
         # Calls of the engine let other threads run: the buffer is of this call alone.
         buffer = _new_uncleared("char[]", _BYTES_MAX)
         size = _encode(data, buffer, _BYTES_MAX)
-        raw: bytes = _unpack(buffer, size) if size > 0 else b""
-        return raw
+        raw: bytes = _unpack(buffer, size) if size > _ID else b""
+        if not raw or raw[0] != _LIST or raw[_ID_SIZE - 1] != _BINARY:
+            return decode(data)
+        end = _ID + raw[_ID_SIZE]
+        rest = raw[end:]
+        if rest in self._read:
+            return Transactional(raw[_ID:end], self._read[rest])
+        state = decode(data)
+        if len(self._read) >= _KEPT_MAX:
+            self._read = {b"": None}
+        self._read[rest] = state.outcome
+        return state
 
-    def find(self, raw: bytes) -> Outcome | None:
-        """The state that these bytes encode, if they were read recently."""
-        return self._read.get(raw)
+    def write(self, data: Any, state: Transactional, describe: Callable[[Outcome], Any]) -> None:
+        """Replace `data` by the fields of `state`.
 
-    def keep(self, raw: bytes, outcome: Outcome) -> None:
-        """These bytes mean `outcome`."""
-        if raw:
-            if len(self._read) >= _KEPT_MAX:
-                self._read.clear()
-            self._read[raw] = outcome
-
-    def write(self, data: Any, outcome: Outcome, fields: list[Any]) -> None:
-        """Replace `data` by the fields of `outcome`."""
-        raw = self._written.get(outcome)
-        if raw is None:
+        Args:
+            describe: makes a value to be encoded of what was not written before.
+        """
+        outcome = state.outcome
+        rest = self._written.get(outcome)
+        if rest is None:
+            assert outcome is not None
             if len(self._written) >= _KEPT_MAX:
-                self._written.clear()
-            raw = self._written[outcome] = encode_value(fields)
-        _clear(data)
-        _decode(data, raw, len(raw))
+                self._written = {None: b""}
+            rest = self._written[outcome] = encode_value(describe(outcome))
+        write_fields(data, state.txn_id, rest, 1 if outcome is None else 2)
+
+
+def write_fields(data: Any, txn_id: bytes, rest: bytes = b"", count: int = 1) -> None:
+    """Replace `data` by a list of `count` fields, the first an id, the others encoded in `rest`."""
+    size = len(txn_id)
+    value = b"\xa0%c%b%b" % (size, txn_id, rest) if size < 256 else b"%b%b" % (encode_value(txn_id), rest)
+    size = len(value)
+    if size < 255:
+        raw = b"\xc0%c%c%b" % (size + 1, count, value)
+    else:
+        raw = b"\xd0%b%b%b" % ((size + 4).to_bytes(4, "big"), count.to_bytes(4, "big"), value)
+    _clear(data)
+    _decode(data, raw, len(raw))

@@ -21,7 +21,7 @@ from legato.amqp.engine.outcomes import (
     Transactional,
 )
 from legato.amqp.engine.pndata import c_text, decode_error, put, read, write_map
-from legato.amqp.engine.state_cache import RepeatedStates
+from legato.amqp.engine.state_cache import TransactionalStates, write_fields
 from legato.amqp.names import DUPLICATE, EXCEPTION
 
 DELIVERY_TAG = "delivery-tag"
@@ -75,23 +75,18 @@ def read_outcome(delivery: Any, state: int) -> Outcome | None:
             _is_duplicate(annotations),
         )
     if state == TRANSACTIONAL_STATE:
-        return _read_transactional(lib.pn_disposition_data(disposition))
+        return _transactional.read(lib.pn_disposition_data(disposition), _decode_transactional)
     if state == DECLARED_STATE:
         return Declared(_transaction_fields(lib.pn_disposition_data(disposition))[0])
     return None
 
 
-_transactional = RepeatedStates()
+_transactional = TransactionalStates()
 
 
-def _read_transactional(data: Any) -> Outcome:
-    raw = _transactional.bytes_of(data)
-    known = _transactional.find(raw)
-    if known is None:
-        fields = _transaction_fields(data)
-        known = Transactional(fields[0], _nested_outcome(fields[1] if len(fields) > 1 else None))
-        _transactional.keep(raw, known)
-    return known
+def _decode_transactional(data: Any) -> Transactional:
+    fields = _transaction_fields(data)
+    return Transactional(fields[0], _nested_outcome(fields[1] if len(fields) > 1 else None))
 
 
 def _transaction_fields(data: Any) -> list[Any]:
@@ -185,7 +180,13 @@ def write_outcome(delivery: Any, outcome: Outcome) -> None:
         lib.pn_delivery_update(delivery, RECEIVED_STATE)
         return
     disposition = lib.pn_delivery_local(delivery)
-    if isinstance(outcome, Rejected):
+    if isinstance(outcome, Transactional):
+        _transactional.write(lib.pn_disposition_data(disposition), outcome, _described)
+        lib.pn_delivery_update(delivery, TRANSACTIONAL_STATE)
+    elif isinstance(outcome, Declared):
+        write_fields(lib.pn_disposition_data(disposition), outcome.txn_id)
+        lib.pn_delivery_update(delivery, DECLARED_STATE)
+    elif isinstance(outcome, Rejected):
         condition = lib.pn_disposition_condition(disposition)
         write_condition(condition, outcome.condition, outcome.description, _info_of(outcome))
         lib.pn_delivery_update(delivery, REJECTED_STATE)
@@ -195,15 +196,6 @@ def write_outcome(delivery: Any, outcome: Outcome) -> None:
         if annotations := _annotations_of(outcome):
             write_map(lib.pn_disposition_annotations(disposition), annotations)
         lib.pn_delivery_update(delivery, MODIFIED_STATE)
-    elif isinstance(outcome, Declared):
-        data = lib.pn_disposition_data(disposition)
-        lib.pn_data_clear(data)
-        put(data, [outcome.txn_id])
-        lib.pn_delivery_update(delivery, DECLARED_STATE)
-    elif isinstance(outcome, Transactional):
-        nested = [] if outcome.outcome is None else [_described(outcome.outcome)]
-        _transactional.write(lib.pn_disposition_data(disposition), outcome, [outcome.txn_id, *nested])
-        lib.pn_delivery_update(delivery, TRANSACTIONAL_STATE)
     else:
         raise TypeError(f"{kind.__name__} is no delivery state")
 

@@ -58,6 +58,7 @@ class ProducerLinks:
         if target.kind == "coordinator":
             link.context = Coordinator(peer, link)
             link.connection.remembers_ended_links = True
+            link.reads_tags = False
             link.accept(
                 target=Terminus(address=None, kind="coordinator", capabilities=TRANSACTION_CAPABILITIES),
                 max_message_bytes=limits.COORDINATOR_BYTES_MAX,
