@@ -1,9 +1,11 @@
-"""Five mistakes of users, each marked as mypy and as pyright name it."""
+"""Seven mistakes of users, each marked as mypy and as pyright name it."""
 
 from __future__ import annotations
 
 from legato.client import ConnectionFactory, TextMessage
 
+ConnectionFactory("amqp://localhost:5672", prefetc=10)  # type: ignore[call-arg] # pyright: ignore[reportCallIssue]
+ConnectionFactory("amqp://localhost:5672", prefetch="many")  # type: ignore[arg-type] # pyright: ignore[reportArgumentType]
 with ConnectionFactory("amqp://localhost:5672").create_connection() as connection:
     connection.start()
     with connection.create_session(transacted=True) as session:

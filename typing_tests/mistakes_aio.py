@@ -5,6 +5,9 @@ from __future__ import annotations
 from legato.client import TextMessage
 from legato.client.aio import ConnectionFactory
 
+ConnectionFactory("amqp://localhost:5672", prefetc=10)  # type: ignore[call-arg] # pyright: ignore[reportCallIssue]
+ConnectionFactory("amqp://localhost:5672", prefetch="many")  # type: ignore[arg-type] # pyright: ignore[reportArgumentType]
+
 
 async def main() -> None:
     """Five mistakes."""

@@ -10,6 +10,7 @@ import msgspec
 from legato.client import (
     Connection,
     ConnectionFactory,
+    ConnectionOptions,
     JMSConsumer,
     JMSContext,
     JMSProducer,
@@ -35,6 +36,8 @@ with ConnectionFactory("amqp://localhost:5672,localhost:5673").create_connection
             print(message.text)
         session.commit()
 
+OPTIONS: ConnectionOptions = {"prefetch": 10, "close_timeout_s": 5}
+assert_type(ConnectionFactory("amqp://localhost:5672", **OPTIONS), ConnectionFactory)
 assert_type(connection, Connection)
 assert_type(session, Session)
 assert_type(orders, Queue)

@@ -48,6 +48,6 @@ def test_the_planted_mistakes_of_a_users_program_are_found_each_in_its_line(
     program = tmp_path / name
     program.write_text("\n".join(MARK.sub("", line) for line in lines) + "\n")
     found = checker(program)
-    for mistake in ("sendd", "42", "timeout_ms", "txt", "comit"):
+    for mistake in ("prefetc=", "many", "sendd", "42", "timeout_ms", "txt", "comit"):
         assert any(mistake in planted[number] for number in found), (mistake, found)
     assert found.keys() <= planted.keys()

@@ -19,6 +19,7 @@ from legato.client.calls.metadata import ConnectionMetaData
 from legato.client.connection import Connection, ConnectionFactory, ExceptionListener, FailoverListener
 from legato.client.consumer import MessageConsumer, MessageListener
 from legato.client.context import JMSConsumer, JMSContext, JMSProducer
+from legato.client.failover.connection_options import ConnectionOptions
 from legato.client.failover.disconnect_reason import Detection
 from legato.client.failover.schedule import FailoverEvent
 from legato.client.links.completion import CompletionListener
@@ -70,6 +71,7 @@ __all__ = [
     "Connection",
     "ConnectionFactory",
     "ConnectionMetaData",
+    "ConnectionOptions",
     "DeliveryMode",
     "Destination",
     "Detection",

@@ -20,6 +20,7 @@ from faststream.response.publish_type import PublishType
 from faststream.security import BaseSecurity, SASLPlaintext
 from faststream.specification.schema import BrokerSpec
 
+from legato.client import ConnectionOptions
 from legato.client.aio import Connection, ConnectionFactory
 from legato.errors import ConfigError, JMSError
 from legato.faststream.address import address_of
@@ -56,7 +57,7 @@ class LegatoBroker(LegatoRegistrator, BrokerUsecase[Delivery, Connection, Legato
         self,
         url: str = URL_DEFAULT,
         *,
-        options: dict[str, Any] | None = None,
+        options: ConnectionOptions | None = None,
         security: BaseSecurity | None = None,
         graceful_timeout: float | None = 15.0,
         ack_policy: AckPolicy = EMPTY,
@@ -111,10 +112,10 @@ class LegatoBroker(LegatoRegistrator, BrokerUsecase[Delivery, Connection, Legato
             ),
         )
         # Mistakes in the URL are told here, not when the application starts.
-        options = dict(options or {})
+        given: ConnectionOptions = {**options} if options else {}
         if "close_timeout_s=" not in uri:
-            options.setdefault("close_timeout_s", CLOSE_TIMEOUT_S)
-        self._factory = ConnectionFactory(uri, **options)
+            given.setdefault("close_timeout_s", CLOSE_TIMEOUT_S)
+        self._factory = ConnectionFactory(uri, **given)
         self._login = secure
 
     def __repr__(self) -> str:

@@ -464,7 +464,7 @@ def test_mistakes_are_told_where_they_are_made() -> None:
     with pytest.raises(SetupError, match="not to both"):
         service.publisher("orders", topic="prices")
     with pytest.raises(ConfigError, match="prefetsh"):
-        LegatoBroker("amqp://one", options={"prefetsh": 1})
+        LegatoBroker("amqp://one", options={"prefetsh": 1})  # type: ignore[arg-type]
     secured = LegatoBroker("amqp://one", security=SASLPlaintext("ann", "secret", use_ssl=True))
     assert secured.specification.url == ["amqps://one"]
     assert LegatoBroker("amqp://ann:secret@one,two").specification.url == ["amqp://one,two"]

@@ -75,7 +75,7 @@ def test_a_backup_is_alive_and_ready_and_says_that_it_is_a_backup(tmp_path: Path
     ):
         backup.wait_for_log("heartbeats of epoch 1")
         assert fetch(second, "/livez")[0] == 200
-        assert fetch_json(second, "/readyz") == (200, {"ready": True, "role": "backup", "epoch": 0})
+        assert fetch_json(second, "/readyz") == (200, {"ready": True, "role": "backup", "epoch": 1})
         assert fetch(second, "/readyz?role=primary")[0] == 503, "for what sends clients to the primary only"
         assert fetch(first, "/readyz?role=primary")[0] == 200
         found = scrape(second)

@@ -7,7 +7,7 @@ import itertools
 import logging
 import ssl
 from collections.abc import Callable
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, Unpack
 
 import msgspec
 
@@ -19,6 +19,7 @@ from legato.client.calls.patience import Patience
 from legato.client.calls.session_guard import SessionGuard, session_closed
 from legato.client.calls.session_steps import SessionSteps
 from legato.client.calls.world import World
+from legato.client.failover.connection_options import ConnectionOptions
 from legato.client.failover.schedule import FailoverEvent
 from legato.client.failover.uri import Options, Uri, parse_options, parse_uri, tls_context
 from legato.client.failover.wire import Login, Token, token_source
@@ -80,7 +81,7 @@ class FactorySteps(Generic[_Connection, _Context]):
         *,
         ssl_context: ssl.SSLContext | None = None,
         token: str | Token | None = None,
-        **options: Any,
+        **options: Unpack[ConnectionOptions],
     ) -> None:
         parsed = parse_uri(uri)
         given = msgspec.structs.asdict(parsed.options) | options

@@ -109,7 +109,14 @@ class Monitor:
         wanted = request.query.get("role")
         ready = role in READY if wanted is None else role in READY and role.value == wanted
         ready = ready and self._watch.stalled_s <= self._stall_max_s
-        return _json(ready, {"ready": ready, "role": role.value, "epoch": self._epoch})
+        return _json(ready, {"ready": ready, "role": role.value, "epoch": self._epoch_of_store()})
+
+    def _epoch_of_store(self) -> int:
+        """The one that this process began, or that of the primary that it waits for; 0 if there is none."""
+        if self._role is Role.PRIMARY:
+            return self._epoch
+        members = list_members(self._config.store_directory)
+        return max((member.epoch for member in members if member.role == Role.PRIMARY), default=0)
 
     def _metrics(self, request: Request) -> Answer:
         content_type = self._format(request.accept)

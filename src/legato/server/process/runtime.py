@@ -145,7 +145,8 @@ class Runtime:
     def _turn(self, event: Event) -> None:
         """Take the role that `event` leads to, and let others know."""
         self._role = next_role(self._role, event)
-        log.info("= %s", self._role)
+        # Whoever ends for good hands over to nobody, if there is no backup.
+        log.info("= %s", "stopping" if self._role is Role.HANDING_OVER and self._stop.is_set() else self._role)
         self._monitor.turn(self._role, self._epoch)
         if self._membership is not None:
             self._membership.update(role=self._role, epoch=self._epoch)
