@@ -8,6 +8,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
+from legato.bulk.arrays import number_array, text_array
 from legato.bulk.buffer_slices import Bytes, Extents, Ints, Mask, binary_of, unsigned
 from legato.bulk.layout import Layout, Rows, SectionSlices, Walked, laid_out
 from legato.bulk.row_fallback import decode_row
@@ -22,6 +23,7 @@ from legato.bulk.schema import (
     PROPERTY_MAP,
     TEXTS,
     as_type,
+    column_of,
     times,
 )
 
@@ -86,7 +88,7 @@ def _together(parts: list[_Portion]) -> dict[str, pa.Array]:
     if len(parts) == 1:
         return parts[0][1]
     places = np.concatenate([which for which, _ in parts])
-    order = None if (np.diff(places) > 0).all() else pa.array(np.argsort(places))
+    order = None if (np.diff(places) > 0).all() else number_array(np.argsort(places))
     whole = {name: pa.concat_arrays([columns[name] for _, columns in parts]) for name in COLUMNS}
     return whole if order is None else {name: column.take(order) for name, column in whole.items()}
 
@@ -114,9 +116,9 @@ def _decode_header(rows: Rows, fields: list[SectionSlices], found: dict[str, pa.
     has_priority &= priority.code == 0x50
     number = np.where(has_priority, unsigned(rows.buffer, priority.start, 1), _PRIORITY_DEFAULT)
     is_durable = has_durable & ((durable.code == 0x41) | (durable.code == 0x56) & (rows.buffer[durable.start] == 1))
-    found["priority"] = pa.array(np.minimum(number, 9).astype(np.int32))
-    modes = pa.array([_NON_PERSISTENT, _PERSISTENT])
-    found["delivery_mode"] = modes.take(pa.array(is_durable.astype(np.int8)))
+    found["priority"] = number_array(np.minimum(number, 9).astype(np.int32))
+    modes = text_array([_NON_PERSISTENT, _PERSISTENT])
+    found["delivery_mode"] = modes.take(number_array(is_durable.astype(np.int8)))
     return np.where(
         has_ttl & ((ttl.code == 0x52) | (ttl.code == 0x70)), unsigned(rows.buffer, ttl.start, ttl.length), 0
     )
@@ -173,6 +175,6 @@ def _merge(rows: Rows, columns: dict[str, pa.Array], odd: Ints, *, properties: b
     order[odd] = count + np.arange(len(odd))
     merged = {}
     for name, kind in COLUMNS.items():
-        extra = pa.array([one[name] for one in decoded], kind)
-        merged[name] = pa.concat_arrays([columns[name], extra]).take(pa.array(order))
+        extra = column_of([one[name] for one in decoded], kind)
+        merged[name] = pa.concat_arrays([columns[name], extra]).take(number_array(order))
     return merged

@@ -20,6 +20,7 @@ from legato.amqp.codec.header import Header, encode_header
 from legato.amqp.codec.message import encode_annotations
 from legato.amqp.codec.types import Byte
 from legato.amqp.codec.values import encode_string
+from legato.bulk.arrays import binary_array
 from legato.bulk.buffer_slices import OFFSET_MAX, binary_of_one_length, is_uniform
 from legato.bulk.property_values import encoded_numbers
 from legato.client.mapping.received import DESTINATION_KIND, MESSAGE_TYPE, REPLY_TO_KIND, TYPE_NUMBERS
@@ -30,7 +31,7 @@ Piece: TypeAlias = "bytes | pa.Array"
 """The same bytes in each row, or a binary array with one element a row and no nulls."""
 
 _NULL = b"\x40"
-_NOTHING = pa.scalar(b"", pa.binary())
+_NOTHING = binary_array([b""])[0]
 _PRIORITY_DEFAULT = 4
 _PRIORITIES = 10
 

@@ -118,11 +118,6 @@ def _expiries(times_us: Ints) -> pa.Array:
     return pa.array(times_us, pa.int64(), mask=times_us == 0).cast(BARE_SCHEMA.field("expires").type)
 
 
-def omitted_of(metadata: bytes) -> dict[int, int]:
-    """Of which rows of a frame the body is left out, and how many bytes it has."""
-    return msgspec.msgpack.decode(metadata, type=dict[int, int])
-
-
 def _one_by_one(store: LmdbStore, queue: int, after: int, through: int, body_bytes_max: int | None) -> pa.RecordBatch:
     """Copies of what a topic keeps, large messages, and those with failed deliveries: message by message.
 

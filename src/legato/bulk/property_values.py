@@ -6,9 +6,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from legato.bulk.arrays import binary_array
 from legato.bulk.buffer_slices import binary_of_one_length
 
-_NULL, _TRUE, _FALSE = (pa.scalar(constructor, pa.binary()) for constructor in (b"\x40", b"\x41", b"\x42"))
+_NULL, _TRUE, _FALSE = binary_array([b"\x40", b"\x41", b"\x42"])
 _NUMBERS: dict[pa.DataType, tuple[int, str]] = {
     pa.int8(): (0x51, ">i1"),
     pa.int16(): (0x61, ">i2"),

@@ -1,10 +1,8 @@
-"""Requests to the bulk process other than reads of ranges."""
+"""Requests to the bulk process other than reads of ranges, and what it says beside frames."""
 
 from __future__ import annotations
 
 import msgspec
-
-from legato.bulk.stage_encoder import StageOptions
 
 TICKET_HEADER = b"x-legato-ticket-bin"
 """Header of each call: the sealed ticket. What has none is refused before its body is read, where there are users."""
@@ -30,8 +28,22 @@ class PlannedPart(msgspec.Struct):
     ticket: bytes
 
 
+class StageOptions(msgspec.Struct, frozen=True):
+    """A sink's options for all its rows."""
+
+    destination: str = ""
+    """Of rows that name none."""
+    topic: bool = False
+    """Whether destinations are topics."""
+
+
 class PutRequest(msgspec.Struct):
     """The header of staged rows: the sealed ticket and the sink's options."""
 
     ticket: bytes
     options: StageOptions
+
+
+def omitted_of(metadata: bytes) -> dict[int, int]:
+    """Of which rows of a frame the body is left out, and how many bytes it has."""
+    return msgspec.msgpack.decode(metadata, type=dict[int, int])

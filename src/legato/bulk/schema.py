@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
 import pyarrow as pa
 
+from legato.bulk.arrays import binary_array, map_array, number_array, text_array
 from legato.bulk.buffer_slices import Ints
 
 TIMESTAMP = pa.timestamp("us", "UTC")
@@ -46,7 +50,26 @@ def as_type(array: pa.Array, kind: pa.DataType) -> pa.Array:
         return array.cast(kind)
     except pa.ArrowInvalid:
         values = [None if value is None else value.decode("utf-8", "replace") for value in array.to_pylist()]
-        return pa.array(values, kind)
+        return text_array(values)
+
+
+def column_of(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
+    """Values of Python's as a column of `COLUMNS`, of type `kind`; times are in microseconds since 1970."""
+    if kind == pa.string():
+        return text_array(values)
+    if kind == pa.binary():
+        return binary_array(values)
+    if kind == PROPERTY_MAP:
+        texts = [row if row is None else [(name, _spelled(value)) for name, value in row] for row in values]
+        return map_array(texts, PROPERTY_MAP)
+    valid = np.array([value is not None for value in values], bool)
+    width = np.int32 if kind == pa.int32() else np.int64
+    numbers = number_array(np.array([value or 0 for value in values], width), valid)
+    return numbers.cast(kind)
+
+
+def _spelled(text: str | None) -> bytes | None:
+    return None if text is None else text.encode("utf-8", "replace")
 
 
 TIME_MIN_MS, TIME_MAX_MS = -62_135_596_800_000, 253_402_300_799_999
@@ -74,5 +97,4 @@ def _times(ms: Ints) -> pa.Array:
     if not ms.any():
         return pa.nulls(len(ms), TIMESTAMP)
     known = (ms != 0) & (ms >= TIME_MIN_MS) & (ms <= TIME_MAX_MS)
-    mask = None if known.all() else ~known
-    return pa.array(ms * 1000, mask=mask, type=pa.int64()).cast(TIMESTAMP)
+    return number_array(ms * 1000, known).cast(TIMESTAMP)

@@ -23,11 +23,12 @@ import pyarrow as pa
 import pyarrow.flight as flight
 
 from legato.bulk.admission import GATE, Admission, Gate, answering
+from legato.bulk.arrays import leave_pandas_out
 from legato.bulk.digest import RowDigest
 from legato.bulk.frames import BARE_SCHEMA, OMITTED, SCHEMA, frames
 from legato.bulk.planning import RangePart, plan
-from legato.bulk.requests import PLAN, PlannedPart, PlanRequest, PutRequest
-from legato.bulk.stage_encoder import StageOptions, records_of
+from legato.bulk.requests import PLAN, PlannedPart, PlanRequest, PutRequest, StageOptions
+from legato.bulk.stage_encoder import records_of
 from legato.bulk.stage_files import DigestRecord, Record, StageTicket, path_of, write_stage
 from legato.bulk.tickets import Ticket, seal
 from legato.store.lmdb import LmdbStore
@@ -203,4 +204,5 @@ def _bound_memory(bytes_max: int) -> None:
 
 
 if __name__ == "__main__":
+    leave_pandas_out()
     main()

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -14,19 +13,11 @@ import pyarrow.compute as pc
 from legato.bulk.buffer_slices import is_uniform
 from legato.bulk.encoding import encode
 from legato.bulk.packing import pack
+from legato.bulk.requests import StageOptions
 from legato.bulk.stage_files import BlockRun, MessageRecord, Record, RunRecord, StageTicket
 
 _PRIORITY_DEFAULT = 4
 _PRIORITY_MAX = 9
-
-
-class StageOptions(msgspec.Struct, frozen=True):
-    """A sink's options for all its rows."""
-
-    destination: str = ""
-    """Of rows that name none."""
-    topic: bool = False
-    """Whether destinations are topics."""
 
 
 def records_of(

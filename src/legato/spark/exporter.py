@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
+from legato.bulk.arrays import leave_pandas_out
 from legato.core.facts import LogRecord
 from legato.errors import ConfigError, LegatoError
 from legato.spark.ledger.fact_schema import row_count
@@ -226,4 +227,5 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
+    leave_pandas_out()
     main()

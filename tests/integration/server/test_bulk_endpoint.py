@@ -14,8 +14,7 @@ import pyarrow as pa
 import pyarrow.flight as flight
 import pytest
 
-from legato.bulk.requests import HOLDER_HEADER, PLAN, TICKET_HEADER, PutRequest
-from legato.bulk.stage_encoder import StageOptions
+from legato.bulk.requests import HOLDER_HEADER, PLAN, TICKET_HEADER, PutRequest, StageOptions
 from legato.bulk.tickets import digest_of_holder
 from tests.integration.server.test_logins import add
 from tests.integration.server.test_management import Manager

@@ -10,8 +10,7 @@ import pyarrow as pa
 import pyarrow.flight as flight
 import pytest
 
-from legato.bulk.requests import PutRequest
-from legato.bulk.stage_encoder import StageOptions
+from legato.bulk.requests import PutRequest, StageOptions
 from legato.bulk.stage_files import DigestRecord, read_stage, write_stage
 from legato.client import ConnectionFactory
 from tests.integration.server.test_management import Manager

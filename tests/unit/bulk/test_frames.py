@@ -8,7 +8,8 @@ import pytest
 
 from legato.amqp.codec.stubs import Stub, make_stub
 from legato.bulk import frames as bulk
-from legato.bulk.frames import BARE_SCHEMA, OMITTED, SCHEMA, frames, omitted_of
+from legato.bulk.frames import BARE_SCHEMA, OMITTED, SCHEMA, frames
+from legato.bulk.requests import omitted_of
 from legato.core.facts import AnyFact, Kind, MessagePublished, MessageReturned, MessageStored, QueueCreated
 from legato.core.records import Batch
 from legato.store.lmdb import LmdbStore

@@ -9,7 +9,8 @@ import pyarrow as pa
 import pytest
 
 from legato.bulk import stage_files
-from legato.bulk.stage_encoder import StageOptions, records_of
+from legato.bulk.requests import StageOptions
+from legato.bulk.stage_encoder import records_of
 from legato.bulk.stage_files import (
     BlockRun,
     MessageRecord,

@@ -10,10 +10,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.flight as flight
 
-from legato.bulk.frames import omitted_of
+from legato.bulk.arrays import number_array
+from legato.bulk.requests import omitted_of
 from legato.bulk.tickets import BODY_BYTES_MAX
 from legato.client.failover.uri import Uri
 from legato.errors import JMSError
@@ -112,8 +114,9 @@ def _stream(
 
 def _with_omitted(frame: pa.RecordBatch, metadata: pa.Buffer) -> pa.RecordBatch:
     omitted = omitted_of(metadata.to_pybytes())
-    sizes = pa.array([omitted.get(row) for row in range(frame.num_rows)], pa.int64())
-    return frame.append_column(OMITTED_BODY_BYTES, sizes)
+    sizes = np.array([omitted.get(row, 0) for row in range(frame.num_rows)], np.int64)
+    valid = np.array([row in omitted for row in range(frame.num_rows)], bool)
+    return frame.append_column(OMITTED_BODY_BYTES, number_array(sizes, valid))
 
 
 _clients: dict[tuple[str, str], flight.FlightClient] = {}

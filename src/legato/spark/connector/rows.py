@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from datetime import datetime
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from legato.amqp.codec.selection import matcher
+from legato.bulk.arrays import number_array, repeated_text, text_array, truth_array
 from legato.bulk.columns import Decoder
 from legato.bulk.layout import rows_of
 from legato.bulk.schema import COLUMNS, TIMESTAMP
@@ -32,6 +34,10 @@ _DDL = {
     COLUMNS["properties"]: "map<string,string>",
     VARIANT: "variant",
 }
+
+
+_ZERO, _ONE = number_array(np.array([0, 1], np.int32))
+_FALSE, _TRUE = truth_array(np.array([False, True]))
 
 
 def fields(options: SourceOptions) -> dict[str, pa.DataType]:
@@ -98,10 +104,10 @@ class Frames:
         columns = {} if self.is_bare else self._decoded(frame)
         failed = frame.column("failed_deliveries")
         columns |= {
-            "destination": pa.repeat(pa.scalar(self._destination, pa.string()), frame.num_rows),
+            "destination": repeated_text(self._destination, frame.num_rows),
             "seq": frame.column("seq"),
-            "redelivered": pc.or_(frame.column("flagged"), pc.greater(failed, 0)),
-            "delivery_count": pc.add(failed, pa.scalar(1, pa.int32())),
+            "redelivered": pc.or_(frame.column("flagged"), pc.greater(failed, _ZERO)),
+            "delivery_count": pc.add(failed, _ONE),
         }
         if self.body_bytes_max:
             columns[OMITTED_BODY_BYTES] = self._omitted(frame, columns)
@@ -124,9 +130,9 @@ class Frames:
             omitted = frame.column(OMITTED_BODY_BYTES)
         if self._bounds_bodies:
             sizes = pc.binary_length(columns["body"]).cast(pa.int64())
-            is_large = pc.fill_null(pc.greater(sizes, self.body_bytes_max), False)
+            is_large = pc.fill_null(pc.greater(sizes, _scalar(self.body_bytes_max)), _FALSE)
             omitted = pc.if_else(is_large, sizes, omitted)
-            columns["body"] = pc.if_else(is_large, pa.scalar(None, columns["body"].type), columns["body"])
+            columns["body"] = pc.if_else(is_large, pa.nulls(1, columns["body"].type)[0], columns["body"])
         return omitted
 
     def _told_of(self, rows: pa.RecordBatch, seqs: pa.Array, omitted: pa.Array) -> pa.RecordBatch:
@@ -157,36 +163,47 @@ class Frames:
         return columns
 
 
+def _matcher(selector: str) -> Callable[[bytes], bool]:
+    # Imported by who needs it: a grammar and its parser, in a process that may be there for one batch.
+    from legato.amqp.codec.selection import matcher
+
+    return matcher(selector)
+
+
 class Wanted:
     """Which messages of a frame a batch shows: by selector, and by when they were stored."""
 
     def __init__(self, options: SourceOptions, address: str) -> None:
-        self._matches = matcher(options.selector) if options.selector else None
+        self._matches = _matcher(options.selector) if options.selector else None
         self._from_us = options.starting_ms(address) * 1000
         self._before_us = options.ending_ms(address) * 1000
 
     def of(self, frame: pa.RecordBatch) -> pa.RecordBatch:
         """The frame without the others."""
         if self._from_us:
-            frame = frame.filter(pc.greater_equal(frame.column("stored_us"), self._from_us))
+            frame = frame.filter(pc.greater_equal(frame.column("stored_us"), _scalar(self._from_us)))
         if self._before_us:
-            frame = frame.filter(pc.less(frame.column("stored_us"), self._before_us))
+            frame = frame.filter(pc.less(frame.column("stored_us"), _scalar(self._before_us)))
         if self._matches is not None:
-            frame = frame.filter(
-                pa.array([self._matches(body) for body in frame.column("message").to_pylist()], pa.bool_())
-            )
+            matches = [self._matches(body) for body in frame.column("message").to_pylist()]
+            frame = frame.filter(truth_array(np.array(matches, bool)))
         return frame
+
+
+def _scalar(number: int) -> pa.Scalar:
+    return number_array(np.array([number], np.int64))[0]
 
 
 def _unexpired(expiration: pa.Array, now: datetime) -> pa.Array | None:
     """Which rows have time left; None for all."""
     if expiration.null_count == len(expiration):
         return None
-    return pc.fill_null(pc.greater(expiration, pa.scalar(now, TIMESTAMP)), True)
+    now_us = _scalar(round(now.timestamp() * 1_000_000)).cast(TIMESTAMP)
+    return pc.fill_null(pc.greater(expiration, now_us), _TRUE)
 
 
 def _text(body: pa.Array) -> pa.Array:
     try:
         return body.cast(pa.string())
     except pa.ArrowInvalid:
-        return pa.array([None if b is None else b.decode("utf-8", "replace") for b in body.to_pylist()], pa.string())
+        return text_array(None if b is None else b.decode("utf-8", "replace") for b in body.to_pylist())

@@ -22,6 +22,7 @@ from pyspark.sql.types import (
     VariantType,
 )
 
+from legato.bulk.arrays import numbers_of, text_array
 from legato.client.messages.properties import check_name
 from legato.errors import ConfigError, MessageFormatError
 from legato.spark.connector.options import SinkOptions
@@ -119,7 +120,7 @@ def _shaped(batch: pa.RecordBatch, options: SinkOptions) -> pa.RecordBatch:
         columns[name] = column
     if options.delivery_mode:
         given = columns.get("delivery_mode", pa.nulls(batch.num_rows, pa.string()))
-        columns["delivery_mode"] = pc.fill_null(given, options.delivery_mode)
+        columns["delivery_mode"] = pc.fill_null(given, text_array([options.delivery_mode])[0])
     return pa.RecordBatch.from_pydict(columns)
 
 
@@ -141,7 +142,7 @@ def _map_type(value: pa.DataType) -> pa.DataType:
 
 def _check_names(properties: pa.MapArray) -> None:
     """See that Jakarta Messaging allows the names (3.5.1)."""
-    offsets = np.asarray(properties.offsets)
+    offsets = numbers_of(properties.offsets)
     names = properties.keys.slice(int(offsets[0]), int(offsets[-1] - offsets[0]))
     for name in pc.unique(names).to_pylist():
         try:

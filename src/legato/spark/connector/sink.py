@@ -17,8 +17,7 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from legato.bulk.requests import PutRequest
-from legato.bulk.stage_encoder import StageOptions
+from legato.bulk.requests import PutRequest, StageOptions
 from legato.failpoints import DrillOrders, SinkPoint
 from legato.spark.connector.mistakes import told_at_once
 from legato.spark.connector.options import SinkOptions

@@ -12,10 +12,12 @@ from decimal import Decimal
 from functools import lru_cache
 from typing import Any, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 
 from legato.amqp.codec.types import Byte, Float, Int, Short
 from legato.amqp.codec.values import encode_value
+from legato.bulk.arrays import binary_array, map_array, truth_array
 from legato.bulk.row_fallback import properties_of
 from legato.bulk.schema import ENCODED_PROPERTIES
 from legato.client.messages.values import Kind, kind_of
@@ -66,7 +68,10 @@ def variants_of(messages: pa.BinaryArray, properties: pa.Array) -> pa.StructArra
         spelled(properties_of(message.as_py())) if has.as_py() else None
         for message, has in zip(messages, properties.is_valid(), strict=True)
     ]
-    return pa.array([None if each is None else each._asdict() for each in found], VARIANT)
+    values = binary_array(None if each is None else each.value for each in found)
+    metadata = binary_array(None if each is None else each.metadata for each in found)
+    missing = truth_array(np.array([each is None for each in found], bool))
+    return pa.StructArray.from_arrays([values, metadata], fields=list(VARIANT), mask=missing)
 
 
 def spelled(values: dict[str, Any]) -> Spelled:
@@ -155,7 +160,7 @@ def encoded_of(variants: pa.StructArray) -> pa.MapArray:
             rows.append(_encoded(variant["value"].as_py(), variant["metadata"].as_py()) if variant.is_valid else None)
         except MessageFormatError as error:
             raise UnfitRow(row, str(error)) from None
-    return pa.array(rows, ENCODED_PROPERTIES)
+    return map_array(rows, ENCODED_PROPERTIES)
 
 
 class UnfitRow(Exception):
