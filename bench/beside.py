@@ -103,7 +103,7 @@ class Outcome:
         """As a table, with the processor time beneath."""
         lines = [
             f"{self.name}: goal {self.aim.goal}",
-            pairs_table(LEGATO_NAME, ARTEMIS_NAME, self.aim.unit, self.pairs),
+            pairs_table(LEGATO_NAME, self.peer, self.aim.unit, self.pairs),
         ]
         if self.processor_us:
             own, peer = (spread(values).median for values in zip(*map(_both, self.processor_us), strict=True))
