@@ -93,8 +93,10 @@ def print_status(answer: dict[str, Any]) -> None:
         for sentence in broker_lines(answer):
             say(sentence)
         if "failover" in answer:
-            for line in failover_lines(answer["failover"], answer["since_us"]):
+            for line in failover_lines(answer["failover"], answer["since_us"], answer.get("replication")):
                 say(line, "dim")
+        for line, style in replication_lines(answer.get("replication")):
+            say(line, style)
         if answer.get("producers_refused"):
             say(f"Producers are refused: {answer['producers_refused']}.", "red")
         if slow := answer.get("slow_consumers"):
@@ -113,7 +115,8 @@ def print_status(answer: dict[str, Any]) -> None:
         if answer.get("more"):
             say("There are more: legato queues shows all.", "dim")
     members = answer.get("members")
-    if "epoch" in answer and members is not None and answer.get("listen") not in {each["listen"] for each in members}:
+    known = {each["listen"] for each in members or ()} if not answer.get("replication") else None
+    if "epoch" in answer and members is not None and known is not None and answer.get("listen") not in known:
         # One that finds no room for its record on a full disk is not among them either.
         say("")
         say(
@@ -168,6 +171,36 @@ def clock_time(time_us: int) -> str:
     """A time of today without its date, another one with it; UTC."""
     time = datetime.fromtimestamp(time_us / 1e6, UTC)
     return time.strftime("%H:%M:%S UTC" if time.date() == datetime.now(UTC).date() else "%Y-%m-%d %H:%M:%S UTC")
+
+
+def replication_lines(replication: dict[str, Any] | None) -> list[tuple[str, str]]:
+    """The replicated log in sentences, each with a style."""
+    if replication is None:
+        return []
+    servers = replication["servers"]
+    current = sum(each["current"] for each in servers)
+    leader = next((quoted(each["server"]) for each in servers if each["leads"]), "nobody")
+    lines = [
+        (
+            f"Replicated: group {quoted(replication['group'])}, record {replication['sequence']:,} of the log; "
+            f"{current} of {len(servers)} log servers are current, {leader} leads; the log keeps "
+            f"{size(replication['log_bytes'])}.",
+            "dim",
+        )
+    ]
+    if replication["quorum"] is False:
+        lines.append(("The log has no quorum: nothing is confirmed until most of its servers are back.", "red"))
+    if not replication["sure"]:
+        lines.append(
+            (
+                f"The log has not answered for {replication['lease_ms']} ms: answers are held back until it does.",
+                "red",
+            )
+        )
+    if unsynced := [quoted(each["server"]) for each in servers if each["synced"] is False]:
+        lines.append((f"{', '.join(unsynced)} confirms before it writes to disk: a power cut loses messages.", "red"))
+    lines += [(f"The log: {said}.".replace("..", "."), "yellow") for said in replication["trouble"]]
+    return lines
 
 
 def reader_lines(readers: list[dict[str, Any]]) -> list[str]:
@@ -258,11 +291,12 @@ _CAUSES = {
 }
 
 
-def failover_lines(failover: dict[str, Any], since_us: int) -> list[str]:
+def failover_lines(failover: dict[str, Any], since_us: int, replication: dict[str, Any] | None = None) -> list[str]:
     """The last takeover and what to expect of the next, in sentences.
 
     Args:
         since_us: when it began to serve.
+        replication: of brokers with a replicated log.
     """
     cause = _CAUSES.get(failover["cause"], failover["cause"])
     noticed = f"noticed after {failover['detection_ms']:.0f} ms, " if failover["cause"] == "crash" else ""
@@ -280,8 +314,9 @@ def failover_lines(failover: dict[str, Any], since_us: int) -> list[str]:
         f"Backups: {', '.join(map(quoted, failover['backups']))}.",
         f"Expected interruption, from the last start or takeover: {crash_ms:.0f} ms after a crash, "
         f"{failover['expected_switchover_ms'] or 0:.0f} ms at a planned switchover.",
-        f"A primary that falls silent is noticed after {silence_s}, "
-        f"and replaced {takeover_ms:.0f} ms after it {ended}.",
+        f"A primary that falls silent is noticed after {silence_s}, and replaced {takeover_ms:.0f} ms after it {ended}."
+        if replication is None
+        else f"A primary that falls silent, or whose machine is lost, is replaced after {replication['lease_ms']} ms.",
         f"After a takeover all clients will reconnect within {window_s:g} s, spread over that time."
         if window_s
         else "After a takeover all clients may reconnect immediately.",

@@ -33,6 +33,19 @@ def serve(
         str | None,
         typer.Option("--http", help="Serve /metrics, /livez and /readyz here.", metavar="HOST:PORT"),
     ] = None,
+    replicate: Annotated[
+        str | None,
+        typer.Option(
+            "--replicate",
+            help="Keep the store the same on several machines, by the replicated log on these servers "
+            "(nats://HOST:PORT, three or more, with commas). Each broker has a store of its own.",
+            metavar="SERVERS",
+        ),
+    ] = None,
+    group: Annotated[
+        str | None,
+        typer.Option("--group", help="With --replicate: the group of brokers (default legato).", metavar="NAME"),
+    ] = None,
     user: Annotated[
         list[str] | None,
         typer.Option(
@@ -54,7 +67,8 @@ def serve(
     A second process with the same store, and another port, is the backup. Prints `active epoch=N` when it serves,
     `backup` when it waits. SIGTERM and Ctrl-C end it cleanly; SIGHUP is as `legato reload`.
 
-    Examples: legato serve --store ./store; legato serve --store ./store --listen localhost:5673
+    Examples: legato serve --store ./store; legato serve --store ./store --listen localhost:5673;
+    legato serve --store ./store --replicate nats://a,nats://b,nats://c --group orders
     """
     from legato.server.config import configuration
     from legato.server.process.run import run
@@ -69,6 +83,8 @@ def serve(
         users=user,
         insecure=insecure,
         http=http,
+        replicate=replicate,
+        group=group,
     )
     readable = "Everybody on this machine can read a password on a command line; use legato user add."
     run(read_config(), read_config, [readable] if user else [])

@@ -12,6 +12,8 @@ class Standing(Enum):
     GOOD = auto()
     LOST = auto()
     """The lock is no longer its own."""
+    UNSURE = auto()
+    """Another may have become the primary: nobody is to be answered until it is known that none has."""
     LAPSED = auto()
     """It did not look after its lock for so long that its clients and backups have given it up."""
 
@@ -27,10 +29,18 @@ class Lease:
         is_ours: looks at the lock.
         term_ms: without renewal for so long, the lease has lapsed; None: it never does.
         now_ms: of a monotonic clock.
+        sure_for_s: for how long it is certain that no other has become the primary; None: a look at the lock tells.
     """
 
-    def __init__(self, is_ours: Callable[[], bool], term_ms: int | None, now_ms: int) -> None:
+    def __init__(
+        self,
+        is_ours: Callable[[], bool],
+        term_ms: int | None,
+        now_ms: int,
+        sure_for_s: Callable[[], float] | None = None,
+    ) -> None:
         self._is_ours = is_ours
+        self._sure_for_s = sure_for_s
         self._renewed_ms = now_ms
         self.set_term(term_ms)
 
@@ -39,14 +49,23 @@ class Lease:
         self._term_ms = term_ms
         self._check_ms = CHECK_MS if term_ms is None else min(CHECK_MS, term_ms // 2)
 
+    @property
+    def is_sure(self) -> bool:
+        """Whether it is certain that no other is the primary, as far as the lease goes by time."""
+        return self._sure_for_s is None or self._sure_for_s() > 0
+
     def standing(self, now_ms: int) -> Standing:
         """Standing now; renews the lease if that is due and possible."""
         age_ms = now_ms - self._renewed_ms
+        if self._sure_for_s is not None and self._sure_for_s() <= 0:
+            if not self._is_ours():
+                return Standing.LOST
+            return Standing.LAPSED if self._term_ms is not None and age_ms >= self._term_ms else Standing.UNSURE
         if age_ms < self._check_ms:
             return Standing.GOOD
         if not self._is_ours():
             return Standing.LOST
-        if self._term_ms is not None and age_ms >= self._term_ms:
+        if self._sure_for_s is None and self._term_ms is not None and age_ms >= self._term_ms:
             return Standing.LAPSED
         self._renewed_ms = now_ms
         return Standing.GOOD

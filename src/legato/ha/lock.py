@@ -6,6 +6,7 @@ is no polling: a waiter is woken within a few milliseconds of the holder's SIGKI
 
 import os
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -100,6 +101,9 @@ class StoreLock:
         with self._guard:
             if self._wait is not None and not self._wait.is_at_path():
                 self._wait.give_up()
+
+    def listen_to(self, silence_ms: Callable[[], int]) -> None:
+        """See `Arbiter.listen_to`: the system knows when the holder is dead, whatever is heard of it."""
 
     def still_mine(self) -> bool:
         """False if the file at our path is not the one we locked: it was deleted, and someone may hold another."""

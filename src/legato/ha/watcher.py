@@ -12,8 +12,9 @@ from msgspec.structs import astuple
 
 from legato.clock import Clock
 from legato.errors import ProtocolError
+from legato.ha.arbiter import Arbiter
 from legato.ha.heartbeat_connection import Heartbeat, HeartbeatConnection, LoginRefused
-from legato.ha.lock import Holder, StoreLock
+from legato.ha.lock import Holder
 from legato.ha.roles import Event
 from legato.ha.watch import Watch
 from legato.quoting import quoted, sentence
@@ -50,7 +51,7 @@ class Watcher:
 
     def __init__(
         self,
-        lock: StoreLock,
+        lock: Arbiter,
         clock: Clock,
         intervals: Intervals,
         *,

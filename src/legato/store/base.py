@@ -32,6 +32,7 @@ __all__ = [
     "FORMAT_VERSION",
     "NONE_KEPT",
     "Batch",
+    "Committer",
     "Meta",
     "ProducerRecord",
     "QueueRecord",
@@ -108,6 +109,16 @@ class ReadingsFound(msgspec.Struct, frozen=True):
     """Those that keep pages from being used again."""
     reach_bytes: int
     """How far into the store's file its content reaches."""
+
+
+class Committer(Protocol):
+    """Where the batches of an epoch go: its store, or that and replicas."""
+
+    def commit(self, batch: Batch) -> int:
+        """See `Store.commit`."""
+
+    def make_room(self) -> bool:
+        """See `Store.make_room`."""
 
 
 class Store(Archive, Protocol):

@@ -55,11 +55,19 @@ class Beat(msgspec.Struct, frozen=True):
         epoch: in which it is the primary.
         position: of the last commit.
         time_us: its clock, microseconds since 1970.
+        listen: where it serves.
+        token: lets a backup in, where peers need a password.
+        connections: how many it has, if they are many.
+        left: why it is the primary no more: it answers nobody from here on; empty if it is.
     """
 
     epoch: int
     position: int
     time_us: int
+    listen: str = ""
+    token: str = ""
+    connections: int = 0
+    left: str = ""
 
 
 AnyRecord: TypeAlias = CommitRecord | EpochRecord | Beat
@@ -87,6 +95,10 @@ class _Beat(msgspec.Struct, array_like=True, tag=3, frozen=True, gc=False):
     epoch: int
     position: int
     time_us: int
+    listen: str = ""
+    token: str = ""
+    connections: int = 0
+    left: str = ""
 
 
 class _CommitToWrite(msgspec.Struct, array_like=True, tag=1, frozen=True, gc=False):
@@ -133,7 +145,7 @@ def encode_epoch(epoch: int, position: int, broker: str, now_us: int, origin: by
 
 def encode_beat(beat: Beat) -> bytes:
     """The bytes of a beat."""
-    return _encode(_Beat(beat.epoch, beat.position, beat.time_us))
+    return _encode(_Beat(*msgspec.structs.astuple(beat)))
 
 
 def decode(data: bytes | memoryview) -> AnyRecord:
@@ -159,8 +171,8 @@ def _decoded(found: _Commit | _Epoch | _Beat) -> AnyRecord:
             if len(log.facts) != 1 or not isinstance(began := log.facts[0], EpochBegan):
                 raise StoreCorruptError(f"record {position} should begin an epoch, and does not")
             return EpochRecord(log.epoch, position, began.broker, log.time_us, log_bytes, version, known, origin)
-        case _Beat(epoch, position, time_us):
-            return Beat(epoch, position, time_us)
+        case _Beat():
+            return Beat(*msgspec.structs.astuple(found))
         case _:
             assert_never(found)
 

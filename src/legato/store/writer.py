@@ -7,7 +7,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from legato.errors import StoreError
-from legato.store.base import Batch, Store
+from legato.store.base import Batch, Committer
 
 Done = Callable[[Batch, int | None, StoreError | None], None]
 
@@ -21,7 +21,7 @@ class GroupWriter:
             None and why it was not committed. It should only hand the news on; what it raises ends nothing.
     """
 
-    def __init__(self, store: Store, on_done: Done) -> None:
+    def __init__(self, store: Committer, on_done: Done) -> None:
         self._store = store
         self._on_done = on_done
         self._batches: queue.SimpleQueue[Batch | None] = queue.SimpleQueue()

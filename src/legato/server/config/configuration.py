@@ -34,7 +34,7 @@ Mechanism = Literal["EXTERNAL", "SCRAM-SHA-512", "SCRAM-SHA-256", "XOAUTH2", "PL
 ENVIRONMENT_PREFIX = "LEGATO_"
 _LISTS = ("addresses", "mechanisms", "queues")
 _NOWHERE = Origins()
-SECTIONS = ("server", "store", "auth", "tls", "ledger", "ha", "audit", "bulk", "http", "limits")
+SECTIONS = ("server", "store", "auth", "tls", "ledger", "ha", "replication", "audit", "bulk", "http", "limits")
 
 
 class ServerSection(msgspec.Struct, forbid_unknown_fields=True):
@@ -167,6 +167,36 @@ class HighAvailabilitySection(msgspec.Struct, forbid_unknown_fields=True):
     """Where clients find primary and backups: offered to each that connects."""
 
 
+class ReplicationSection(msgspec.Struct, forbid_unknown_fields=True):
+    """`[replication]`: brokers on several machines, each with a store of its own, kept the same by a replicated log."""
+
+    servers: str = ""
+    """The log's servers, `nats://HOST:PORT` with commas between them; without any there is one store and its lock."""
+    group: str = "legato"
+    """Brokers of one group keep the same messages; each group has a log of its own."""
+    lease_s: Annotated[float, msgspec.Meta(ge=0.1, le=60)] = 0.5
+    """For so long after its last record a primary answers; a backup waits a little longer before it takes over."""
+    log_bytes: Positive = 1 << 30
+    """Bound on the log: a broker that was away for longer than it reaches back needs a copy of another's store."""
+    beside: str = ""
+    """The name of the log's server on this broker's machine: it is not to lead the log while this broker is the
+    primary, so that the loss of this machine is not the loss of both."""
+    replicas: Literal[3, 5] = 3
+    """On how many of the servers the log is kept."""
+    user: str = ""
+    """The user at the log's servers, with `password_file`."""
+    password_file: str = ""
+    token_file: str = ""
+    """A file with a token, instead of a user."""
+    credentials_file: str = ""
+    """A file with a JWT and its key, instead of a user."""
+    tls_ca: str = ""
+    """Authorities that sign the certificates of the log's servers, if they are not among the system's."""
+    tls_certificate: str = ""
+    """This broker's certificate, if the log's servers want one, with `tls_key`."""
+    tls_key: str = ""
+
+
 class AuditSection(msgspec.Struct, forbid_unknown_fields=True):
     """`[audit]`"""
 
@@ -241,6 +271,7 @@ class Config(msgspec.Struct, forbid_unknown_fields=True, dict=True):
     tls: TlsSection = msgspec.field(default_factory=TlsSection)
     ledger: LedgerSection = msgspec.field(default_factory=LedgerSection)
     ha: HighAvailabilitySection = msgspec.field(default_factory=HighAvailabilitySection)
+    replication: ReplicationSection = msgspec.field(default_factory=ReplicationSection)
     audit: AuditSection = msgspec.field(default_factory=AuditSection)
     bulk: BulkSection = msgspec.field(default_factory=BulkSection)
     http: HttpSection = msgspec.field(default_factory=HttpSection)
@@ -330,13 +361,15 @@ def load(
     users: Sequence[str] | None = None,
     insecure: bool | None = None,
     http: str | None = None,
+    replicate: str | None = None,
+    group: str | None = None,
 ) -> Config:
     """Gather the settings of one server.
 
     Args:
         file: a TOML file with sections as above.
         environment: variables to read, the process's own if None.
-        store, listen, ledger, container_id, users, insecure, http: flags; `users` as `name:password`.
+        store, listen, ledger, container_id, users, insecure, http, replicate, group: flags; `users` as `name:password`.
 
     Raises:
         ConfigError: a setting is unknown or cannot be used; the message names it.
@@ -352,6 +385,8 @@ def load(
         ("--container-id", "server.container_id", container_id),
         ("--insecure", "server.insecure", insecure),
         ("--http", "http.listen", http),
+        ("--replicate", "replication.servers", replicate),
+        ("--group", "replication.group", group),
     ):
         if value is not None:
             section, _, key = place.partition(".")
@@ -416,6 +451,11 @@ def _check(config: Config) -> None:
     levels = ("DEBUG", "INFO", "WARNING", "ERROR")
     if config.server.log_level not in levels:
         raise ConfigError(f"server.log_level is {config.server.log_level!r}: give one of {', '.join(levels)}.")
+    if config.replication.servers:
+        # Heartbeats tell a log that stands still from a primary that is gone: within a lease there is to be one.
+        config.ha.heartbeat_interval_s = min(config.ha.heartbeat_interval_s, config.replication.lease_s / 2)
+        if not config.store.log_facts:
+            raise ConfigError("store.log_facts cannot be off with a replicated log: replicas count by its positions.")
     check_intervals(config.ha.heartbeat_interval_s, config.ha.activation_interval_s)
     _ = config.host_and_port, config.http_address, config.bulk_address, config.console_address
     if 0 < config.bulk_memory_bytes_max < BULK_MEMORY_BYTES_LEAST:

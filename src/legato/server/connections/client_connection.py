@@ -51,6 +51,9 @@ class Host(shell.Shell, Protocol):
     def block(self, peer: shell.Peer, blocked: bool) -> None:
         """A peer's socket cannot take more now, or can again."""
 
+    def may_answer(self, peer: shell.Peer) -> bool:
+        """Whether what there is for a peer may leave; if not it is flushed later."""
+
     def forget(self, peer: shell.Peer) -> None:
         """Its socket is closed."""
 
@@ -435,7 +438,7 @@ class Peer(asyncio.Protocol):
 
     def flush(self) -> None:
         """Write what the engine has to send."""
-        if self._transport is None:
+        if self._transport is None or not self._service.may_answer(self):
             return
         data = self.amqp.data_to_send()
         if data and not self._transport.is_closing():
@@ -458,6 +461,8 @@ class Peer(asyncio.Protocol):
             self._handshake.cancel()
         if self.amqp.close_unanswered:
             self.amqp.close()
+        if not self._service.may_answer(self):
+            self.drop()
         self.flush()
         self.amqp.free()
 

@@ -8,6 +8,7 @@ import msgspec
 
 from legato import __version__
 from legato.core.broker import Broker
+from legato.replication.arbiter import ReplicaStatus
 from legato.server.config.configuration import Config
 from legato.server.limits.memory_mark import HeldMemory
 from legato.server.management.takeover_report import Failover, Takeover
@@ -49,6 +50,8 @@ class Status(msgspec.Struct):
     slow_consumers: int = 0
     memory: HeldMemory | None = None
     """What connections hold in memory."""
+    replication: ReplicaStatus | None = None
+    """The log that brokers of its group share; None if it has none."""
 
 
 class Serving(Shell, Protocol):
@@ -66,6 +69,9 @@ class Serving(Shell, Protocol):
 
     def held_memory(self) -> HeldMemory:
         """What connections hold in memory."""
+
+    def replication(self) -> ReplicaStatus | None:
+        """The replicated log, if there is one."""
 
     def failover(self) -> Failover:
         """The last takeover, and what to expect of the next."""
@@ -96,4 +102,5 @@ def snapshot(service: Serving, store: Store, inspector: Inspector, rows_max: int
         internal_errors=service.internal_errors,
         slow_consumers=sum(peer.slow_consumers for peer in service.peers),
         memory=service.held_memory(),
+        replication=service.replication(),
     )

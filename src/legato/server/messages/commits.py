@@ -15,7 +15,7 @@ from legato.server.messages.executor import Executor
 from legato.server.shell import Peer, Shell
 from legato.server.storage.invariant_check import InvariantCheck
 from legato.server.storage.maintenance import Upkeep
-from legato.store.base import Store
+from legato.store.base import Committer
 from legato.store.writer import GroupWriter
 
 log = logging.getLogger("legato.service")
@@ -36,6 +36,7 @@ class Commits:
     Args:
         fatal: is called when the store cannot be used any more.
         observe: is told of each batch that is durable, and how many seconds that took.
+        give_up: ends the wait for a batch that may never be stored.
     """
 
     def __init__(
@@ -43,12 +44,13 @@ class Commits:
         shell: Shell,
         broker: Broker,
         executor: Executor,
-        store: Store,
+        store: Committer,
         loop: asyncio.AbstractEventLoop,
         upkeep: Upkeep,
         fatal: Callable[[StoreError], None],
         invariants: InvariantCheck | None = None,
         observe: Callable[[Batch, float], None] | None = None,
+        give_up: Callable[[], None] = lambda: None,
     ) -> None:
         self._shell = shell
         self._broker = broker
@@ -58,6 +60,7 @@ class Commits:
         self._fatal = fatal
         self._invariants = invariants
         self._observe = observe
+        self._give_up = give_up
         self._submitted_s = 0.0
         self._writer = GroupWriter(store, self._written)
         self.idle = asyncio.Event()
@@ -164,6 +167,8 @@ class Commits:
 
     def close(self) -> None:
         """Nothing more is stored."""
+        if not self._writer.idle:
+            self._give_up()
         if self._company is not None:
             self._company.cancel()
         self._writer.close()

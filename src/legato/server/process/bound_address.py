@@ -9,7 +9,7 @@ import os
 import time
 
 from legato.errors import ListenError
-from legato.ha.lock import StoreLock
+from legato.ha.arbiter import Arbiter
 from legato.ha.members import list_members
 from legato.quoting import quoted
 from legato.server.config.configuration import Config
@@ -48,7 +48,7 @@ def listen_error(config: Config, error: OSError) -> ListenError:
     return ListenError(f"Cannot listen on {where}: {error.strerror or error}.")
 
 
-async def bind_as_primary(config: Config, lock: StoreLock) -> asyncio.Server:
+async def bind_as_primary(config: Config, lock: Arbiter) -> asyncio.Server:
     """As `bind`, for who has just won the lock: a predecessor on the same address may not have closed its sockets yet.
 
     Raises:

@@ -13,18 +13,19 @@ from typing import TypeVar
 
 from legato.clock import Clock
 from legato.errors import FencedError, StoreError, StoreFormatError, StoreFullError
+from legato.ha.arbiter import Arbiter
 from legato.ha.lease import Lease, Standing
-from legato.ha.lock import StoreLock
 from legato.ha.members import list_members
 from legato.ha.roles import Role
 from legato.quoting import quoted
+from legato.replication.arbiter import LogArbiter
 from legato.server.config.configuration import Config
 from legato.server.connections.listener import Listener
 from legato.server.identity.users import Users
 from legato.server.management.takeover_report import Takeover
 from legato.server.process import standby
 from legato.server.process.bound_address import bind_as_primary, listen_error
-from legato.server.process.service import Service
+from legato.server.process.service import Replicated, Service
 from legato.server.process.watchdog import Watchdog
 from legato.server.storage.fault_injection import open_store
 from legato.server.storage.ledger_process import LedgerProcess
@@ -70,7 +71,7 @@ class PrimaryEpoch:
     def __init__(
         self,
         config: Config,
-        lock: StoreLock,
+        lock: Arbiter,
         clock: Clock,
         read_config: Callable[[], Config],
         watchdog: Watchdog | None = None,
@@ -81,6 +82,8 @@ class PrimaryEpoch:
         self._delayed = delayed
         self._config = config
         self._lock = lock
+        self._replica = lock if isinstance(lock, LogArbiter) else None
+        """This broker's, if the group has a replicated log."""
         self._clock = clock
         self._read_config = read_config
         self._watchdog = watchdog or Watchdog(0)
@@ -130,15 +133,25 @@ class PrimaryEpoch:
         if store is None:
             return self._leave_early()
         try:
-            meta = await self._when_there_is_room(lambda: store.begin_epoch(config.server.listen, self._clock.now_us()))
+            commits = self._replica.commits if self._replica is not None else None
+            begin_epoch = (commits or store).begin_epoch
+            meta = await self._when_there_is_room(lambda: begin_epoch(config.server.listen, self._clock.now_us()))
             if meta is None:
-                store.close()
+                self._close(store)
                 return self._leave_early()
-            term_ms = round(config.ha.activation_interval_s * 1000) if config.ha.self_fencing else None
-            lease = Lease(self._lock.still_mine, term_ms, self._clock.monotonic_ms())
+            lease = self._lease()
             expected = self._lock.predecessor.connections if self._lock.predecessor else 0
             service = self.service = Service(
-                config, store, meta, self._clock, lease, self, self._read_config, expected, self._users
+                config,
+                store,
+                meta,
+                self._clock,
+                lease,
+                self,
+                self._read_config,
+                expected,
+                self._users,
+                self._replicated(),
             )
             self._lock.describe(meta.epoch, config.server.listen, service.handshake.backup_token)
             self._listener = self._listen(service, bound, tls)
@@ -161,12 +174,31 @@ class PrimaryEpoch:
             if self._failure is not None:
                 raise self._failure
         finally:
-            store.close()
+            self._close(store)
         return ending
+
+    def _replicated(self) -> Replicated | None:
+        replica = self._replica
+        if replica is None or replica.commits is None:
+            return None
+        return Replicated(replica.commits, replica.commits.give_up, replica.status)
+
+    def _lease(self) -> Lease:
+        ha, replica = self._config.ha, self._replica
+        term_ms = round(ha.activation_interval_s * 1000) if ha.self_fencing or replica is not None else None
+        sure_for_s = replica.sure_for_s if replica is not None else None
+        return Lease(self._lock.still_mine, term_ms, self._clock.monotonic_ms(), sure_for_s)
+
+    def _close(self, store: LmdbStore) -> None:
+        """Close the store, unless it is a replica, which follows the log in all roles."""
+        if self._replica is None:
+            store.close()
 
     async def _open_store(self) -> LmdbStore | None:
         """The store, migrated if it has a former format; None if we were told to stop before there was room for it."""
         section, directory = self._config.store, self._config.store_directory
+        if self._replica is not None:
+            return self._replica.store
         try:
             return await self._when_there_is_room(lambda: open_store(directory, section))
         except StoreFormatError as error:
@@ -204,7 +236,7 @@ class PrimaryEpoch:
         told = False
         while True:
             if not self._lock.still_mine():
-                raise FencedError("The lock of the store is no longer ours: its file was replaced.")
+                raise FencedError(self._lost)
             try:
                 return await self._beside_loop(begin, progress) if in_thread else begin()
             except StoreFullError as error:
@@ -215,6 +247,12 @@ class PrimaryEpoch:
             await asyncio.wait([self._over], timeout=FULL_PAUSE_S)
             if self._over.done():
                 return None
+
+    @property
+    def _lost(self) -> str:
+        if self._replica is not None:
+            return "Another broker has claimed the replicated log, or this one can append to it no longer."
+        return "The lock of the store is no longer ours: its file was replaced."
 
     def _leave_early(self) -> EpochEnding:
         ending = self._over.result()
@@ -287,7 +325,7 @@ class PrimaryEpoch:
     def lose(self, standing: Standing) -> None:
         """The service has stopped at once because of what it was told of its lease."""
         if standing is Standing.LOST:
-            self.fail(FencedError("The lock of the store is no longer ours: its file was replaced."))
+            self.fail(FencedError(self._lost))
         else:
             log.warning("! fenced by itself: it could not look after its lock for longer than the activation interval")
             self._finish(EpochEnding.LAPSED)
@@ -314,11 +352,11 @@ class PrimaryEpoch:
             await service.dismiss(ending.value)
             if ledger is not None:
                 await ledger.stop()
-            store.close()
+            self._close(store)
             self._lock.release(ending.value)
             return
         await service.finish(ending.value)
-        store.close()
+        self._close(store)
         self._lock.release(ending.value)
         await service.dismiss(ending.value)
         if ledger is not None:

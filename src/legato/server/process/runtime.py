@@ -10,10 +10,12 @@ from collections.abc import Callable
 
 from legato import selectors
 from legato.errors import ConfigError, FencedError, StoreError
+from legato.ha.arbiter import Arbiter
 from legato.ha.lock import StoreLock
 from legato.ha.members import Member, Membership
 from legato.ha.roles import Event, Role, next_role
 from legato.ha.watcher import Intervals
+from legato.replication.arbiter import LogArbiter
 from legato.server.config.configuration import Config
 from legato.server.config.secret_files import make_private
 from legato.server.identity.certificates import tls_context
@@ -29,6 +31,7 @@ from legato.server.process.standby import outlive_holder, stand_by, until_held_b
 from legato.server.process.usable import see_usable
 from legato.server.process.watchdog import Watchdog
 from legato.server.storage.fault_injection import make_clock
+from legato.server.storage.replicated_log import begin_replica, hold_directory
 
 log = logging.getLogger("legato.runtime")
 
@@ -43,7 +46,10 @@ class Runtime:
         self._read_config = read_config
         self._primary: PrimaryEpoch | None = None
         self._stop = asyncio.Event()
-        self._lock = StoreLock(config.store_directory)
+        self._lock: Arbiter = StoreLock(config.store_directory)
+        self._directory_lock: StoreLock | None = None
+        """On the directory of a replica."""
+        self._replica: LogArbiter | None = None
         self._clock = make_clock()
         self._role = Role.STARTING
         self._epoch = 0
@@ -82,6 +88,8 @@ class Runtime:
         self._membership = Membership(self._config.store_directory, member)
         self._turn(Event.STARTED)
         try:
+            if self._config.replication.servers:
+                await self._begin_replica()
             if self._lock.try_acquire():
                 takeover: Takeover | None = Takeover(STARTED, 0.0)
             else:
@@ -95,10 +103,18 @@ class Runtime:
             if self._informing is not None:
                 self._informing.cancel()
             self._lock.release()
+            if self._replica is not None:
+                await asyncio.to_thread(self._replica.close)
+            if self._directory_lock is not None:
+                self._directory_lock.release()
             self._membership.close()
             self._monitor.stop()
             if self._console is not None:
                 await self._console.stop()
+
+    async def _begin_replica(self) -> None:
+        self._directory_lock = hold_directory(self._config.store_directory)
+        self._lock = self._replica = await asyncio.to_thread(begin_replica, self._config, self._clock)
 
     def _stop_all(self) -> None:
         self._stop.set()
@@ -184,7 +200,8 @@ class Runtime:
         self._config.ha.activation_interval_s = intervals.activation_s
 
     def _is_recorded(self) -> bool:
-        return self._membership is not None and self._membership.is_recorded
+        """Whether the primary can read of us where it looks: among the members of its own directory."""
+        return self._replica is None and self._membership is not None and self._membership.is_recorded
 
     def _announce(self, role: str) -> None:
         """The one line on standard output that scripts wait for; nobody may read it, or its disk may be full."""

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from random import Random
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from legato import limits
 from legato.amqp.engine.events import Event
@@ -21,7 +21,9 @@ from legato.core.consumers import Browser, Consumer
 from legato.core.facts import ActionAudited
 from legato.core.records import Meta
 from legato.errors import StoreError
+from legato.ha.heartbeat_connection import BACKUP_USER
 from legato.ha.lease import Lease, Standing
+from legato.replication.arbiter import ReplicaStatus
 from legato.server.access.access import Access
 from legato.server.access.roles import read_roles
 from legato.server.config.addresses import Addresses
@@ -70,7 +72,7 @@ from legato.server.process.usable import see_usable
 from legato.server.shell import Peer
 from legato.server.storage.invariant_check import InvariantCheck
 from legato.server.storage.maintenance import Upkeep
-from legato.store.base import Store
+from legato.store.base import Committer, Store
 
 log = logging.getLogger("legato.service")
 
@@ -81,6 +83,8 @@ ANSWER_GRACE_S = 1.0
 out when its connection ends."""
 
 
+UNSURE_POLL_S = 0.02
+"""How often is looked whether answers may leave that were held back."""
 EXPULSION_GRACE_S = 0.5
 """So long stays who was found to be no user any more, so that the answer to a reload goes out."""
 
@@ -107,6 +111,15 @@ class EpochOwner(Protocol):
         """Let a successor know with how many connections to count."""
 
 
+class Replicated(NamedTuple):
+    """What commits to a replicated log, too."""
+
+    committer: Committer
+    give_up: Callable[[], None]
+    """Ends the wait for the log."""
+    status: Callable[[], ReplicaStatus]
+
+
 class Service:
     """The broker of one epoch, its writer, its peers; before it answers anybody it asks its lease.
 
@@ -126,6 +139,7 @@ class Service:
         read_config: Callable[[], Config],
         expected_connections: int = 0,
         users: Users | None = None,
+        replicated: Replicated | None = None,
     ) -> None:
         self.config = config
         self.clock = clock
@@ -165,7 +179,10 @@ class Service:
         self._names = Names(config.limits.name_bytes, printable=config.limits.names_printable)
         self._read_config = read_config
         self._lease = lease
+        self._held_back_since_s: float | None = None
+        """Since when answers wait for the lease."""
         self._owner = owner
+        self._replicated = replicated
         self._loop = loop = asyncio.get_running_loop()
         self.turns = Turns(loop.call_soon, clock.monotonic_ms)
         self.expiry_timers = ExpiryTimers(loop, config.server.reconnect_timeout_s, self.advance)
@@ -218,7 +235,16 @@ class Service:
         )
         observe = self.activity.observe if self.activity is not None else None
         self._commits = Commits(
-            self, self.broker, self._executor, store, loop, self.upkeep, self.fatal, invariants, observe
+            self,
+            self.broker,
+            self._executor,
+            replicated.committer if replicated is not None else store,
+            loop,
+            self.upkeep,
+            self.fatal,
+            invariants,
+            observe,
+            replicated.give_up if replicated is not None else lambda: None,
         )
         self._store = store
         self._reading = Spreading(loop, clock, self._may_work, lambda: None, slice_ms=READING_SLICE_MS)
@@ -276,11 +302,37 @@ class Service:
         if self.stopped:
             return False
         standing = self._lease.standing(self.clock.monotonic_ms())
-        if standing is not Standing.GOOD:
-            self.abort()
-            self._owner.lose(standing)
-            return False
-        return True
+        if standing is Standing.GOOD or standing is Standing.UNSURE:
+            return True
+        self.abort()
+        self._owner.lose(standing)
+        return False
+
+    def may_answer(self, peer: Peer) -> bool:
+        """Whether what there is for a peer may leave: not while another broker may be the primary.
+
+        It leaves when that is known not to be so. Backups hear meanwhile that this process lives.
+        """
+        if self._lease.is_sure or self.stopped or peer.user == BACKUP_USER:
+            return True
+        if self._held_back_since_s is None:
+            self._held_back_since_s = self._loop.time()
+            log.warning("! the replicated log does not answer: nothing is confirmed until it does")
+            self._loop.call_later(UNSURE_POLL_S, self._look_again)
+        return False
+
+    def _look_again(self) -> None:
+        """Whether answers that were held back may leave now."""
+        if not self.may_serve():
+            return
+        if not self._lease.is_sure:
+            self._loop.call_later(UNSURE_POLL_S, self._look_again)
+            return
+        began_s, self._held_back_since_s = self._held_back_since_s, None
+        log.info("= the replicated log answers again, after %.1f s", self._loop.time() - (began_s or 0.0))
+        for peer in list(self.peers):
+            if not peer.ended:
+                peer.flush()
 
     def _may_work(self) -> bool:
         return not self.ending and self.may_serve()
@@ -299,6 +351,10 @@ class Service:
     def return_window_ms(self) -> int:
         """Over which time its clients are to spread their return, should they lose it now."""
         return self._reconnect_pacing.window_ms(len(self.peers))
+
+    def replication(self) -> ReplicaStatus | None:
+        """The replicated log, if there is one."""
+        return None if self._replicated is None else self._replicated.status()
 
     def failover(self) -> Failover:
         """The last takeover, and what to expect of the next."""

@@ -9,11 +9,12 @@ import os
 import ssl
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from legato.clock import Clock
+from legato.ha.arbiter import Arbiter
 from legato.ha.lease import CHECK_MS
-from legato.ha.lock import StoreLock
 from legato.ha.members import list_members
 from legato.ha.roles import Event, Role
 from legato.ha.watcher import Intervals, Watcher
@@ -37,7 +38,7 @@ LAPSE_POLL_S = 0.02
 
 async def stand_by(
     config: Config,
-    lock: StoreLock,
+    lock: Arbiter,
     clock: Clock,
     stop: asyncio.Event,
     report: Callable[[Event], None],
@@ -63,6 +64,7 @@ async def stand_by(
             adopt=adopt,
             listen=lambda: "" if is_recorded() else config.server.listen,
         )
+        lock.listen_to(partial(_silence_ms, watcher, clock))
         if not await _wait_for_lock(lock, watcher, stop):
             return None
         left = lock.predecessor.left if lock.predecessor else ""
@@ -74,7 +76,7 @@ async def stand_by(
     return None
 
 
-async def until_taken(lock: StoreLock, stop: asyncio.Event, timeout_s: float | None = None) -> None:
+async def until_taken(lock: Arbiter, stop: asyncio.Event, timeout_s: float | None = None) -> None:
     """Wait until somebody holds the lock that its last holder let go of, until `stop`, or so long at most."""
     loop = asyncio.get_running_loop()
     deadline = None if timeout_s is None else loop.time() + timeout_s
@@ -84,7 +86,7 @@ async def until_taken(lock: StoreLock, stop: asyncio.Event, timeout_s: float | N
             return
 
 
-async def until_held_by_another(lock: StoreLock, stop: asyncio.Event) -> None:
+async def until_held_by_another(lock: Arbiter, stop: asyncio.Event) -> None:
     """Wait until somebody holds the lock that was taken from us by replacing its file, or not much longer than that
     takes."""
     deadline = time.monotonic() + LAPSE_MAX_S
@@ -96,7 +98,7 @@ async def until_held_by_another(lock: StoreLock, stop: asyncio.Event) -> None:
             return
 
 
-async def outlive_holder(lock: StoreLock, store: Path, stop: asyncio.Event) -> None:
+async def outlive_holder(lock: Arbiter, store: Path, stop: asyncio.Event) -> None:
     """If the lock's file is not that of the last holder, wait until a primary that holds the lock on the old file must
     have looked after it (`Lease`) and stepped down; one that was stopped looks before it answers anybody.
 
@@ -112,12 +114,16 @@ async def outlive_holder(lock: StoreLock, store: Path, stop: asyncio.Event) -> N
             return
 
 
+def _silence_ms(watcher: Watcher, clock: Clock) -> int:
+    return watcher.watch.silence_ms(clock.monotonic_ms())
+
+
 def _another_serves(store: Path) -> bool:
     roles = {member.role for member in list_members(store) if member.pid != os.getpid()}
     return Role.PRIMARY in roles
 
 
-async def _wait_for_lock(lock: StoreLock, watcher: Watcher, stop: asyncio.Event) -> bool:
+async def _wait_for_lock(lock: Arbiter, watcher: Watcher, stop: asyncio.Event) -> bool:
     watching = asyncio.create_task(watcher.run())
     watching.add_done_callback(_explain)
     waiting = asyncio.create_task(asyncio.to_thread(lock.acquire_blocking))

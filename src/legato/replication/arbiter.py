@@ -1,0 +1,407 @@
+"""The arbiter of a group: who has claimed the replicated log is the primary.
+
+A thread keeps the replica up to date while another broker is the primary. If nothing has been heard of that one for
+a lease, neither in the log nor over its heartbeat connection, the thread claims the log for this broker, provided that
+the broker waits for that. A log that stands still while heartbeats come has lost its leader or its quorum: that is no
+reason to take over.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import secrets
+import threading
+import time
+from collections.abc import Callable
+from enum import StrEnum
+
+import msgspec
+
+from legato.errors import (
+    FencedError,
+    LegatoError,
+    LogDamagedError,
+    LogDivergedError,
+    LogError,
+    LogUnavailableError,
+    StoreError,
+    StoreFullError,
+)
+from legato.ha.lock import Holder
+from legato.quoting import quoted, sentence
+from legato.replication.commits import ReplicatedCommits
+from legato.replication.log import BEGINNING, Following, Record, ReplicatedLog
+from legato.replication.log_watch import LogWatch
+from legato.replication.replica import Replica
+from legato.store.commit_records import Beat, CommitRecord, EpochRecord, encode_epoch
+from legato.store.lmdb import LmdbStore
+
+log = logging.getLogger("legato.replication")
+
+NOBODY = -1
+"""In place of the process of a primary on another machine."""
+STARTED = "start"
+"""Why there is no predecessor: the log has just begun."""
+TAKE_S = 0.02
+LEASE_MARGIN = 1.05
+"""Clocks of two machines may differ in rate by so much."""
+CLAIM_PATIENCE_S = 2.0
+PAUSE_S = 0.2
+"""Between two tries when the log cannot be used, or the store has no room."""
+IDENTITY_BYTES = 16
+LOG_BYTES_MAX = 1 << 30
+
+
+class Activity(StrEnum):
+    """What a replica is doing."""
+
+    FOLLOWS = "follows"
+    LEADS = "leads"
+    WAITS = "waits"
+
+
+class LogServerStatus(msgspec.Struct, frozen=True):
+    """One server of the log; fields as of `ReplicaHealth`."""
+
+    server: str
+    leads: bool
+    current: bool
+    lag: int
+    synced: bool | None
+
+
+class ReplicaStatus(msgspec.Struct, frozen=True):
+    """A replica and its log, for people.
+
+    Args:
+        state: whether it follows the log, leads, or waits for the log or for room.
+        group: whose log it is.
+        sequence: of the last record that it has.
+        behind: records of the log that it lacks; None if the log does not say.
+        commits: of its store.
+        voided: records that it passed over.
+        lease_ms: for so long a primary answers without the log.
+        sure: whether a primary may answer now.
+        quorum: whether the log can acknowledge anything; None if that is not known.
+        log_bytes: that the log keeps.
+        servers: of the log.
+        trouble: what is wrong, in sentences; empty if nothing is.
+    """
+
+    state: str
+    group: str
+    sequence: int
+    behind: int | None
+    commits: int
+    voided: int
+    lease_ms: int
+    sure: bool
+    quorum: bool | None
+    log_bytes: int
+    servers: list[LogServerStatus]
+    trouble: list[str]
+
+
+class LogArbiter:
+    """Decides by a replicated log who is the primary; an `Arbiter`.
+
+    Args:
+        open_log: opens the log of the group; tried again while its servers do not answer.
+        store: this broker's own; closed with this.
+        listen: where this broker serves.
+        lease_s: for so long a primary may answer after its last acknowledged record was sent.
+        now_us: the clock of the machine.
+        beside: the log's server on this broker's machine, which is not to lead while this broker is the primary.
+        log_bytes_max: the primary has the log forget what is beyond; who comes back later is copied from another.
+    """
+
+    def __init__(
+        self,
+        open_log: Callable[[], ReplicatedLog],
+        store: LmdbStore,
+        listen: str,
+        lease_s: float,
+        now_us: Callable[[], int],
+        *,
+        beside: str = "",
+        log_bytes_max: int = LOG_BYTES_MAX,
+    ) -> None:
+        self.predecessor: Holder | None = None
+        self.is_on_new_file = False
+        self.commits: ReplicatedCommits | None = None
+        """Those of the epoch that this broker has begun, while it is the primary."""
+        self.trouble = ""
+        self.replica = Replica(store)
+        self._store = store
+        self._open_log = open_log
+        self._log: ReplicatedLog | None = None
+        self._watch: LogWatch | None = None
+        self._beside = beside
+        self._log_bytes_max = log_bytes_max
+        self._listen = listen
+        self._lease_s = lease_s
+        self._now_us = now_us
+        self._silence_ms: Callable[[], int] | None = None
+        self._holder: Holder | None = None
+        self._note = Holder(os.getpid(), listen=listen)
+        self._changed = threading.Condition()
+        self._wanted = False
+        self._cancelled = False
+        self._closed = False
+        self._failure: LegatoError | None = None
+        self._thread = threading.Thread(target=self._run, name="legato-replica", daemon=True)
+        self._thread.start()
+
+    # -- see `Arbiter`
+
+    @property
+    def store(self) -> LmdbStore:
+        """The replica's store."""
+        return self._store
+
+    @property
+    def held(self) -> bool:
+        """See `Arbiter.held`."""
+        return self.commits is not None
+
+    def try_acquire(self) -> bool:
+        """See `Arbiter.try_acquire`: whether there is a primary is known after a lease."""
+        return self.held
+
+    def acquire_blocking(self) -> bool:
+        """See `Arbiter.acquire_blocking`.
+
+        Raises:
+            StoreError: this broker can never become the primary; the message says why, and what to do.
+        """
+        with self._changed:
+            self._wanted = True
+            self._changed.notify_all()
+            self._changed.wait_for(lambda: self.held or self._cancelled or self._failure is not None)
+            self._wanted = False
+            if self._failure is not None:
+                raise StoreError(f"this broker's replica: {self._failure}") from self._failure
+            return self.held
+
+    def cancel(self) -> None:
+        """See `Arbiter.cancel`."""
+        with self._changed:
+            self._cancelled = True
+            self._changed.notify_all()
+
+    def retry(self) -> None:
+        """See `Arbiter.retry`: there is one log."""
+
+    def listen_to(self, silence_ms: Callable[[], int]) -> None:
+        """See `Arbiter.listen_to`."""
+        self._silence_ms = silence_ms
+
+    def still_mine(self) -> bool:
+        """See `Arbiter.still_mine`."""
+        commits = self.commits
+        return commits is not None and not commits.lost
+
+    def sure_for_s(self) -> float:
+        """For how long this primary may answer without hearing from the log; not positive if it may not."""
+        commits = self.commits
+        return 0.0 if commits is None else commits.sure_for_s()
+
+    def describe(self, epoch: int, listen: str, token: str = "", connections: int = 0) -> None:
+        """See `Arbiter.describe`: the next beat says it."""
+        self._note = Holder(os.getpid(), epoch, listen, token, connections)
+
+    def refresh(self) -> bool:
+        """See `Arbiter.refresh`: each beat says it again."""
+        return True
+
+    def holder(self) -> Holder | None:
+        """See `Arbiter.holder`."""
+        return self._note if self.held else self._holder
+
+    def release(self, why: str = "") -> None:
+        """See `Arbiter.release`."""
+        commits = self.commits
+        if commits is None:
+            return
+        commits.end(why or "left")
+        with self._changed:
+            self.commits = None
+            self._changed.notify_all()
+
+    # -- the rest
+
+    def status(self) -> ReplicaStatus:
+        """The replica, for people."""
+        replica, watch = self.replica, self._watch
+        health = None if watch is None or watch.trouble else watch.health
+        sequence = replica.position.sequence
+        return ReplicaStatus(
+            state=Activity.LEADS if self.held else Activity.WAITS if self.trouble else Activity.FOLLOWS,
+            group="" if self._log is None else self._log.group,
+            sequence=sequence,
+            behind=None if health is None else max(health.last - sequence, 0),
+            commits=replica.commits,
+            voided=replica.voided,
+            lease_ms=round(self._lease_s * 1000),
+            sure=self.sure_for_s() > 0,
+            quorum=None if health is None else health.quorum,
+            log_bytes=0 if health is None else health.kept_bytes,
+            servers=[
+                LogServerStatus(each.server, each.leads, each.current, each.lag, each.synced)
+                for each in (() if health is None else health.replicas)
+            ],
+            trouble=[
+                *([self.trouble] if self.trouble else []),
+                *([watch.trouble] if watch is not None and watch.trouble else []),
+                *(() if health is None else health.trouble),
+            ],
+        )
+
+    def close(self) -> None:
+        """Release it, follow no longer, leave the log."""
+        self.release()
+        with self._changed:
+            self._closed = self._cancelled = True
+            self._changed.notify_all()
+        if self._watch is not None:
+            self._watch.close()
+        if self._log is not None:
+            self._log.close()
+        self._thread.join(2 * CLAIM_PATIENCE_S)
+        self._store.close()
+
+    def _run(self) -> None:
+        while not self._closed:
+            with self._changed:
+                self._changed.wait_for(lambda: self._closed or not self.held)
+            try:
+                if self._log is None:
+                    self._log = self._open_log()
+                    self._watch = LogWatch(
+                        self._log, self._beside, self._log_bytes_max, lambda: self.held, lambda: self.replica.kept
+                    )
+                self._follow(self._log)
+            except FencedError:
+                continue  # Another one was faster, or the primary lives.
+            except (LogUnavailableError, StoreFullError) as error:
+                self._wait(str(error))
+            except LogDamagedError as error:
+                self._wait(str(error))
+                self._have_another_lead(error)
+            except LegatoError as error:
+                self._fail(error)
+                return
+            except Exception as error:
+                self._fail(StoreError(f"an unforeseen error: {error!r}"))
+                raise
+
+    def _wait(self, why: str) -> None:
+        if not self._closed and self.trouble != why:
+            self.trouble = why
+            log.warning("! the replica waits: %s", why)
+        with self._changed:
+            self._changed.wait_for(lambda: self._closed, PAUSE_S)
+
+    def _fail(self, error: LegatoError) -> None:
+        with self._changed:
+            if not self._closed:
+                log.critical("! this replica follows no longer: %s", sentence(error))
+                self._failure, self.trouble = error, str(error)
+            self._changed.notify_all()
+
+    def _have_another_lead(self, error: LogDamagedError) -> None:
+        """An intact server has what the present leader of the log lacks."""
+        if error.leader is not None and self._log is not None:
+            try:
+                leader = self._log.move_leader(error.leader, CLAIM_PATIENCE_S)
+                log.warning("! %s leads the log instead of %s, which is damaged", quoted(leader), quoted(error.leader))
+            except LogError as problem:
+                log.warning("! no other server can lead the log: %s", sentence(problem))
+
+    def _follow(self, replicated_log: ReplicatedLog) -> None:
+        """Apply what comes until this broker is the primary, or all ends."""
+        self._see_where_it_began(replicated_log)
+        following = replicated_log.follow(self.replica.position)
+        try:
+            heard_s = time.monotonic()
+            while not (self._closed or self.held):
+                records = following.take(TAKE_S)
+                for record in records:
+                    self._apply(record)
+                if records:
+                    heard_s, self.trouble = time.monotonic(), ""
+                elif self._wanted and not self._cancelled and self._may_claim(replicated_log, heard_s):
+                    self._claim(replicated_log, following)
+                    heard_s = time.monotonic()
+        finally:
+            following.close()
+
+    def _see_where_it_began(self, replicated_log: ReplicatedLog) -> None:
+        """A store with commits of its own can begin a log, and follow none.
+
+        Raises:
+            LogDivergedError: the log has begun already.
+        """
+        replica = self.replica
+        if not replica.is_of_no_log:
+            return
+        if replicated_log.last():
+            raise LogDivergedError(
+                f"the store in this directory has {replica.commits} commits of its own, and the log of the group "
+                f"{replicated_log.group} has begun with another: serve a new directory, which is filled from the log, "
+                "or move this store away"
+            )
+        replica.begin_log(secrets.token_bytes(IDENTITY_BYTES))
+
+    def _apply(self, record: Record) -> None:
+        match self.replica.apply(record):
+            case EpochRecord(epoch=epoch, broker=broker):
+                self._holder = Holder(NOBODY, epoch, broker)
+                log.info("< epoch %d of the log: %s is the primary", epoch, quoted(broker))
+            case Beat(epoch=epoch, listen=listen, token=token, connections=connections, left=left):
+                self._holder = Holder(NOBODY, epoch, listen, token, connections, left)
+            case CommitRecord():
+                if self._holder is not None and self._holder.left:
+                    self._holder = msgspec.structs.replace(self._holder, left="")
+
+    def _may_claim(self, replicated_log: ReplicatedLog, heard_s: float) -> bool:
+        holder = self._holder
+        if holder is not None and holder.left:
+            return True
+        if self.replica.position == BEGINNING and not replicated_log.last():
+            return True
+        term_s = self._lease_s * LEASE_MARGIN
+        if time.monotonic() - heard_s < term_s:
+            return False
+        return self._silence_ms is None or self._silence_ms() >= term_s * 1000
+
+    def _claim(self, replicated_log: ReplicatedLog, following: Following) -> None:
+        """Begin the next epoch behind everything; if that is refused, the replica goes on following.
+
+        Raises:
+            FencedError: there is more in the log.
+            LogError, StoreError: it cannot be begun now.
+        """
+        replica = self.replica
+        record, data = encode_epoch(
+            replica.epoch + 1, replica.commits + 1, self._listen, self._now_us(), replica.origin
+        )
+        replica.store.prepare(record, forced=True)
+        try:
+            claim = replicated_log.claim(data, following.end, CLAIM_PATIENCE_S)
+        except BaseException:
+            replica.store.abandon()
+            raise
+        replica.finish(record, claim.began.position)
+        before = self._holder
+        self.predecessor = Holder(NOBODY, left=STARTED) if before is None and record.epoch == 1 else before
+        self._note = Holder(os.getpid(), record.epoch, self._listen)
+        with self._changed:
+            self.trouble = ""
+            self.commits = ReplicatedCommits(replica, claim, self._lease_s, self._beat)
+            self._changed.notify_all()
+
+    def _beat(self, epoch: int, commits: int, left: str) -> Beat:
+        note = self._note
+        return Beat(epoch, commits, self._now_us(), self._listen, note.token, note.connections, left)

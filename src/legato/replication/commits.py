@@ -1,0 +1,155 @@
+"""Commits of a primary with replicas: a batch is applied, appended to the log, and committed once that acknowledged it.
+
+What is confirmed is therefore on a majority of the log's disks and in this broker's store (R1), nothing is appended
+that this store could not apply (R6), and the log decides what became of an append in doubt (R5).
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+
+from legato.core.records import Batch, Meta
+from legato.errors import FencedError, LogError, StoreError
+from legato.quoting import sentence
+from legato.replication.log import Claim, Position
+from legato.replication.replica import Replica, refusal
+from legato.store.commit_records import Beat, encode_beat, encode_commit
+
+log = logging.getLogger("legato.replication")
+
+BEATS_PER_LEASE = 3
+
+
+class ReplicatedCommits:
+    """What commits in one epoch of a primary; beats when nothing is to be committed, so that its lease goes on.
+
+    Args:
+        replica: of this broker; its store is up to date.
+        claim: on the log, which began with this epoch's record.
+        lease_s: after the sending of the last acknowledged record the primary may answer for so long.
+        say: makes a beat of the epoch, the number of commits and why the primary leaves: what others are to know.
+    """
+
+    def __init__(
+        self,
+        replica: Replica,
+        claim: Claim,
+        lease_s: float,
+        say: Callable[[int, int, str], Beat],
+    ) -> None:
+        self.epoch = replica.epoch
+        self._replica = replica
+        self._claim = claim
+        self._lease_s = lease_s
+        self._say = say
+        self._turn = threading.Lock()
+        """Held by whoever appends."""
+        self._ended = threading.Event()
+        self._failure: StoreError | None = None
+        self._beats = threading.Thread(target=self._beat, name="legato-beats", daemon=True)
+        self._beats.start()
+
+    @property
+    def lost(self) -> bool:
+        """Whether another broker has claimed the log, or this one must not append any more."""
+        return self._failure is not None
+
+    def sure_for_s(self) -> float:
+        """For how long the primary may answer; not positive if it may not, until an append is acknowledged."""
+        return self._claim.held_s + self._lease_s - time.monotonic()
+
+    def begin_epoch(self, broker: str, now_us: int) -> Meta:
+        """The state in which the epoch began, with the claim."""
+        del broker, now_us
+        return self._replica.store.meta()
+
+    def commit(self, batch: Batch) -> int:
+        """See `Store.commit`: returns once the batch is in the log and in the store.
+
+        Raises:
+            FencedError: another broker has claimed the log.
+            StoreFullError: this store has no room: nothing of the batch was appended.
+            StoreError: it is not known whether the batch is in the log, or it is, and not in this store. This broker
+                must stop serving.
+        """
+        with self._turn:
+            self._refuse_ended()
+            store = self._replica.store
+            if batch.epoch != self.epoch:
+                raise FencedError(f"epoch {batch.epoch} is over: the log is in epoch {self.epoch}")
+            record, data = encode_commit(batch, self._replica.commits + 1)
+            store.prepare(record)
+            try:
+                appended = self._append(data)
+            except BaseException:
+                store.abandon()
+                raise
+            try:
+                self._replica.finish(record, appended)
+            except StoreError as error:
+                self._failure = refusal(error)
+                raise self._failure from error
+            return record.position
+
+    def make_room(self) -> bool:
+        """See `Store.make_room`."""
+        return self._replica.store.make_room()
+
+    def give_up(self) -> None:
+        """Wait for the log no longer; from any thread."""
+        self._ended.set()
+        self._claim.close()
+
+    def end(self, left: str) -> None:
+        """Append why this primary leaves, unless that is not possible within a lease, and append no more."""
+        self._ended.set()
+        if self._beats is not threading.current_thread():
+            self._beats.join(self._lease_s)
+        if left and self._turn.acquire(timeout=self._lease_s):
+            timer = threading.Timer(self._lease_s, self._claim.close)
+            timer.start()
+            try:
+                if self._failure is None:
+                    self._append(encode_beat(self._say(self.epoch, self._replica.commits, left)))
+            except (StoreError, LogError) as error:
+                log.warning("! the log does not say that this broker has left: %s", sentence(error))
+            finally:
+                timer.cancel()
+                self._turn.release()
+        self._claim.close()
+
+    def _append(self, data: bytes) -> Position:
+        try:
+            position = self._claim.append(data).position
+        except FencedError as error:
+            self._failure = error
+            raise
+        except LogError as error:
+            self._failure = StoreError(f"the replicated log: {error}")
+            raise self._failure from error
+        return position
+
+    def _refuse_ended(self) -> None:
+        if self._failure is not None:
+            raise self._failure
+        if self._ended.is_set():
+            raise StoreError("this broker appends no more to the replicated log")
+
+    def _beat(self) -> None:
+        """Append a beat whenever nothing else was appended for a part of the lease."""
+        pause_s = self._lease_s / BEATS_PER_LEASE
+        while not self._ended.wait(max(self._claim.held_s + pause_s - time.monotonic(), pause_s / 10)):
+            if time.monotonic() - self._claim.held_s < pause_s or not self._turn.acquire(blocking=False):
+                continue  # Somebody has appended, or is at it.
+            try:
+                beat = self._say(self.epoch, self._replica.commits, "")
+                self._replica.passed(self._append(encode_beat(beat)))
+            except (StoreError, LogError) as error:
+                # Who commits next hears of it, and so does the loop when it looks at the lease.
+                log.debug("no beat: %s", sentence(error))
+                return
+            finally:
+                self._turn.release()

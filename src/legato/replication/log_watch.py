@@ -1,0 +1,110 @@
+"""A look at the log's servers now and then: their health, who leads, how much they keep."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+
+from legato.errors import LogError
+from legato.quoting import escaped, quoted
+from legato.replication.log import LogHealth, Position, ReplicatedLog
+
+log = logging.getLogger("legato.replication")
+
+LOOK_S = 2.0
+TIMEOUT_S = 2.0
+MOVE_PAUSE_LOOKS = 15
+"""After so many looks a server is asked again not to lead."""
+
+
+class LogWatch:
+    """Looks at a log in a thread of its own, which the log may hold up.
+
+    A primary keeps the log's leader off its own machine: whoever loses both at once waits for an election of seconds,
+    and with the leader elsewhere only for the lease. It also has the log forget what is beyond its bound.
+
+    Args:
+        replicated_log: the log.
+        beside: the name of the log's server on this machine; empty if there is none.
+        log_bytes_max: the log's bound.
+        leads: whether this broker is the primary.
+        kept: behind which record the store of this broker is on disk.
+
+    Attributes:
+        health: as it was last; None until it is known.
+        trouble: why it is not known; empty if it is.
+    """
+
+    def __init__(
+        self,
+        replicated_log: ReplicatedLog,
+        beside: str,
+        log_bytes_max: int,
+        leads: Callable[[], bool],
+        kept: Callable[[], Position],
+    ) -> None:
+        self.health: LogHealth | None = None
+        self.trouble = ""
+        self._log = replicated_log
+        self._beside = beside
+        self._log_bytes_max = log_bytes_max
+        self._leads = leads
+        self._kept = kept
+        self._pause_looks = 0
+        self._told: set[str] = set()
+        self._closed = threading.Event()
+        threading.Thread(target=self._run, name="legato-log-watch", daemon=True).start()
+
+    def close(self) -> None:
+        """Look no more."""
+        self._closed.set()
+
+    def _run(self) -> None:
+        while True:
+            try:
+                self.look()
+            except LogError as error:
+                self.trouble = str(error)
+            if self._closed.wait(LOOK_S):
+                return
+
+    def look(self) -> None:
+        """Look once.
+
+        Raises:
+            LogError: the log cannot be asked.
+        """
+        self.health = health = self._log.health(TIMEOUT_S)
+        self.trouble = ""
+        for said in set(health.trouble) - self._told:
+            log.warning("! the replicated log: %s", escaped(said))
+        self._told = set(health.trouble)
+        if self._leads():
+            self._keep_leader_away(health)
+            self._trim(health)
+
+    def _keep_leader_away(self, health: LogHealth) -> None:
+        if not self._beside or health.leader != self._beside:
+            self._pause_looks = 0
+            return
+        if self._pause_looks:
+            self._pause_looks -= 1
+            return
+        self._pause_looks = MOVE_PAUSE_LOOKS
+        leader = self._log.move_leader(self._beside, TIMEOUT_S)
+        log.info(
+            "= %s leads the log in the place of %s, which is on the primary's machine",
+            quoted(leader),
+            quoted(self._beside),
+        )
+
+    def _trim(self, health: LogHealth) -> None:
+        excess = health.kept_bytes - self._log_bytes_max
+        if excess <= 0 or not health.first:
+            return
+        records = health.last - health.first + 1
+        through = min(health.first + records * excess // health.kept_bytes, self._kept().sequence)
+        if through > health.first:
+            self._log.trim(Position(through, b""), TIMEOUT_S)
+            log.info("= the log forgot its records before %d; it keeps %d bytes at most", through, self._log_bytes_max)

@@ -1,0 +1,99 @@
+"""Opens what a broker of a group has: its own store, and the group's replicated log."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from legato.clock import Clock
+from legato.errors import ConfigError, StoreFormatError, StoreLockedError
+from legato.ha.lock import StoreLock
+from legato.replication.arbiter import LogArbiter
+from legato.server.config.configuration import Config, ReplicationSection
+from legato.server.storage.fault_injection import open_store
+from legato.store.lmdb import LmdbStore
+from legato.store.migration import migrate
+
+if TYPE_CHECKING:
+    from legato.replication.log import ReplicatedLog
+    from legato.replication.nats import NatsSettings
+
+
+def hold_directory(directory: Path) -> StoreLock:
+    """The lock of a directory that one broker has for itself.
+
+    Raises:
+        StoreLockedError: another process has it.
+    """
+    lock = StoreLock(directory)
+    if not lock.try_acquire():
+        holder = lock.holder()
+        who = f"process {holder.pid}" if holder is not None else "another process"
+        raise StoreLockedError(
+            f"{who} serves the store in {directory}: with a replicated log each broker has a directory of its own"
+        )
+    return lock
+
+
+def begin_replica(config: Config, clock: Clock) -> LogArbiter:
+    """This broker's replica, which follows the group's log from now on. Takes as long as a migration of the store.
+
+    Raises:
+        ConfigError: what is said of the log's servers cannot be used.
+        StoreError: the store cannot be opened.
+    """
+    settings = _settings(config.replication)
+    try:
+        store: LmdbStore = open_store(config.store_directory, config.store)
+    except StoreFormatError as error:
+        if not error.former:
+            raise
+        migrate(config.store_directory, map_bytes=config.store.map_bytes)
+        store = open_store(config.store_directory, config.store)
+    section = config.replication
+    return LogArbiter(
+        partial(_open_log, settings),
+        store,
+        config.server.listen,
+        section.lease_s,
+        clock.now_us,
+        beside=section.beside,
+        log_bytes_max=section.log_bytes,
+    )
+
+
+def _settings(section: ReplicationSection) -> NatsSettings:
+    from legato.replication.nats import NatsSettings
+
+    return NatsSettings(
+        section.servers,
+        section.group,
+        user=section.user or None,
+        password=_secret(section.password_file),
+        token=_secret(section.token_file),
+        credentials_file=_path(section.credentials_file),
+        ca_file=_path(section.tls_ca),
+        certificate_file=_path(section.tls_certificate),
+        key_file=_path(section.tls_key),
+        replicas=section.replicas,
+    )
+
+
+def _path(setting: str) -> Path | None:
+    return Path(setting) if setting else None
+
+
+def _secret(setting: str) -> str | None:
+    if not setting:
+        return None
+    try:
+        return Path(setting).read_text().strip()
+    except OSError as error:
+        raise ConfigError(f"Cannot read {setting}: {error.strerror}.") from None
+
+
+def _open_log(settings: NatsSettings) -> ReplicatedLog:
+    from legato.replication.nats import open_log
+
+    return open_log(settings)

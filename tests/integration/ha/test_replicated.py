@@ -1,0 +1,318 @@
+"""Brokers on machines of their own: a store each, kept the same by a log on real servers of NATS.
+
+A machine here is a broker with its directory and, if said, a server of the log with its.
+"""
+
+from __future__ import annotations
+
+import itertools
+import shutil
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from legato.client import ConnectionFactory, TextMessage
+from legato.core.facts import EpochEnded
+from legato.processes.log_servers import LogServers
+from legato.replication.nats import NatsSettings, open_log
+from legato.store.lmdb import LmdbStore
+from tests.support.server import Server
+from tests.support.stores import raw
+
+WAIT_S = 30.0
+SENDER = "sender"
+_groups = itertools.count(1)
+
+
+@pytest.fixture(scope="module")
+def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LogServers]:
+    servers = LogServers(tmp_path_factory.mktemp("log"))
+    servers.start()
+    yield servers
+    servers.close()
+
+
+class Group:
+    """Brokers of one group, by name."""
+
+    def __init__(self, servers: LogServers, directory: Path) -> None:
+        self.servers = servers
+        self.name = f"group-{next(_groups)}"
+        self._directory = directory
+        self.brokers: dict[str, Server] = {}
+
+    def add(self, name: str, *flags: str, **environment: str) -> Server:
+        """A broker that has not started."""
+        (directory := self._directory / name).mkdir()
+        replicate = ("--replicate", self.servers.url, "--group", self.name)
+        self.brokers[name] = broker = Server(directory / "store", *replicate, *flags, environment=environment)
+        return broker
+
+    def start(self, name: str, role: str, **environment: str) -> Server:
+        """A broker that has taken a role."""
+        broker = self.add(name, **environment).start()
+        broker.wait_for_role(role)
+        return broker
+
+    @property
+    def url(self) -> str:
+        return "amqp://" + ",".join(f"127.0.0.1:{broker.port}" for broker in self.brokers.values())
+
+    def stop_all(self) -> None:
+        """All of them end cleanly, the primary last, so that the others have all that there is."""
+        for broker in sorted(self.brokers.values(), key=lambda broker: broker.role.startswith("active")):
+            if broker._process is not None and broker._process.poll() is None:
+                broker.stop()
+
+    def kill_all(self) -> None:
+        for broker in self.brokers.values():
+            if broker._process is not None and broker._process.poll() is None:
+                broker.kill()
+
+
+@pytest.fixture
+def group(servers: LogServers, tmp_path: Path) -> Iterator[Group]:
+    group = Group(servers, tmp_path)
+    yield group
+    group.kill_all()
+
+
+class Load:
+    """A client that sends numbered messages until it is told to stop, and remembers which were confirmed."""
+
+    def __init__(self, url: str) -> None:
+        self.confirmed: list[str] = []
+        self.errors: list[BaseException] = []
+        self._url = url
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            with ConnectionFactory(self._url).create_connection() as connection:
+                session = connection.create_session()
+                producer = session.create_producer(session.create_queue("q"))
+                for number in itertools.count():
+                    if self._stop.is_set():
+                        return
+                    producer.send(session.create_text_message(str(number)))
+                    self.confirmed.append(str(number))
+        except BaseException as error:
+            self.errors.append(error)
+
+    def wait_for_more(self, count: int = 20) -> None:
+        """Wait until so many more are confirmed."""
+        target = len(self.confirmed) + count
+        deadline = time.monotonic() + WAIT_S
+        while len(self.confirmed) < target:
+            assert not self.errors, self.errors
+            assert time.monotonic() < deadline, "nothing is confirmed"
+            time.sleep(0.01)
+
+    def end(self) -> list[str]:
+        """Stop it; what was confirmed, in order. It has seen no error."""
+        self._stop.set()
+        self._thread.join(WAIT_S)
+        assert not self.errors
+        return self.confirmed
+
+
+def received(url: str) -> list[str | None]:
+    """All that waits in the queue."""
+    texts: list[str | None] = []
+    with ConnectionFactory(url).create_connection() as connection, connection.create_session() as session:
+        consumer = session.create_consumer(session.create_queue("q"))
+        connection.start()
+        while (message := consumer.receive(1.0)) is not None:
+            assert isinstance(message, TextMessage)
+            texts.append(message.text)
+    return texts
+
+
+def eventually(holds: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + WAIT_S
+    while not holds():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.02)
+
+
+def commits_of(broker: Server) -> int:
+    store = LmdbStore(broker.store, read_only=True)
+    try:
+        return store.log_range()[1]
+    finally:
+        store.close()
+
+
+def assert_level(group: Group) -> None:
+    """All stores are the same, but for what each forgets by itself (R9)."""
+    brokers = list(group.brokers.values())
+    last = max(map(commits_of, brokers))
+    eventually(lambda: all(commits_of(broker) == last for broker in brokers), "a replica does not follow")
+    group.kill_all()
+    contents = [raw(broker.store) for broker in brokers]
+    for databases in contents:
+        databases["meta"].pop(b"state")
+    assert all(databases == contents[0] for databases in contents)
+
+
+def test_a_backup_takes_over_from_a_primary_that_was_killed(group: Group) -> None:
+    first = group.start("a", "active")
+    second = group.start("b", "backup")
+    load = Load(group.url)
+    load.wait_for_more()
+    first.kill()
+    second.wait_for_role("active epoch=2")
+    load.wait_for_more()
+    first.start()
+    first.wait_for_role("backup")
+    confirmed = load.end()
+    assert received(group.url) == confirmed
+    assert_level(group)
+
+
+@pytest.mark.parametrize("machine", ["log-1", "log-2", "log-3"])
+def test_a_machine_is_lost_with_its_disks_and_comes_back_empty(group: Group, machine: str) -> None:
+    """Its log server too, whether that one leads the log or not."""
+    first = group.start("a", "active")
+    second = group.start("b", "backup")
+    load = Load(group.url)
+    load.wait_for_more()
+    log_server = group.servers[machine]
+    log_server.kill()
+    first.kill()
+    shutil.rmtree(first.store)
+    log_server.wipe()
+    second.wait_for_role("active epoch=2")
+    load.wait_for_more()
+    log_server.start()
+    log_server.wait_until_healthy()
+    first.start()
+    first.wait_for_role("backup")
+    load.wait_for_more()
+    confirmed = load.end()
+    eventually(lambda: commits_of(first) == commits_of(second), "the new replica is not filled")
+    second.kill()
+    first.wait_for_role("active epoch=3")
+    assert received(group.url) == confirmed
+
+
+def test_a_primary_that_was_stopped_and_wakes_after_a_takeover_confirms_nothing(group: Group) -> None:
+    first = group.start("a", "active")
+    second = group.start("b", "backup")
+    with ConnectionFactory(f"amqp://127.0.0.1:{first.port}?reconnect_attempts=0").create_connection() as connection:
+        session = connection.create_session()
+        producer = session.create_producer(session.create_queue("q"))
+        producer.send(session.create_text_message("before"))
+        first.signal(signal.SIGSTOP)
+        second.wait_for_role("active epoch=2")
+        outcome: list[str] = []
+
+        def send() -> None:
+            try:
+                producer.send(session.create_text_message("to the old one"))
+                outcome.append("confirmed")
+            except Exception:
+                outcome.append("refused")
+
+        sending = threading.Thread(target=send)
+        sending.start()
+        first.signal(signal.SIGCONT)
+        first.wait_for_role("backup")
+        sending.join(WAIT_S)
+        assert outcome == ["refused"]
+    assert received(f"amqp://127.0.0.1:{second.port}") == ["before"]
+
+
+def test_without_a_quorum_of_the_log_nothing_is_confirmed_and_nobody_takes_over(group: Group) -> None:
+    """Clients stay connected, and what they sent is confirmed when the quorum is back."""
+    first = group.start("a", "active", LEGATO_HA_ACTIVATION_INTERVAL_S="60")
+    group.start("b", "backup", LEGATO_HA_ACTIVATION_INTERVAL_S="60")
+    load = Load(group.url)
+    load.wait_for_more()
+    lost = group.servers.servers[1:]
+    for server in lost:
+        server.freeze()
+    first.wait_for_log("nothing is confirmed until it does")
+    before = len(load.confirmed)
+    time.sleep(1.5)  # Three leases: who is to wait has waited.
+    assert len(load.confirmed) <= before + 1
+    for server in lost:
+        server.thaw()
+    first.wait_for_log("the replicated log answers again")
+    load.wait_for_more()
+    assert received_all(group, load) == load.confirmed
+    assert first.role == "active epoch=1"
+
+
+def received_all(group: Group, load: Load) -> list[str | None]:
+    load.end()
+    return received(group.url)
+
+
+def test_a_switchover_hands_over_at_once_and_the_log_says_so(group: Group) -> None:
+    first = group.start("a", "active")
+    second = group.start("b", "backup")
+    load = Load(group.url)
+    load.wait_for_more()
+    assert first.stop() == 0
+    second.wait_for_role("active epoch=2")
+    load.wait_for_more()
+    confirmed = load.end()
+    assert received(group.url) == confirmed
+    store = LmdbStore(second.store, read_only=True)
+    ends = [fact for _, log in store.log(0, 1_000_000) for fact in log.facts if isinstance(fact, EpochEnded)]
+    store.close()
+    assert [end.reason for end in ends] == ["shutdown"]
+
+
+def test_a_group_that_was_stopped_goes_on_where_it_was(group: Group) -> None:
+    group.start("a", "active")
+    group.start("b", "backup")
+    load = Load(group.url)
+    load.wait_for_more()
+    confirmed = load.end()
+    group.stop_all()
+    for broker in group.brokers.values():
+        broker.start()
+    eventually(lambda: any(b.role.startswith("active") for b in group.brokers.values()), "nobody serves")
+    assert received(group.url) == confirmed
+
+
+def test_two_brokers_cannot_share_a_directory(group: Group, tmp_path: Path) -> None:
+    first = group.start("a", "active")
+    second = Server(first.store, *first.flags)
+    second.start()
+    second.wait_for_role("ended")
+    second.wait_for_log("each broker has a directory of its own")
+
+
+def test_a_broker_waits_for_servers_of_the_log_that_do_not_answer(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    broker = Server(tmp_path / "a" / "store", "--replicate", "nats://127.0.0.1:1", "--group", "g").start()
+    assert broker.role == "backup"
+    broker.wait_for_log("the replica waits")
+    assert broker.stop() == 0
+
+
+def test_a_log_holds_what_was_confirmed_and_nothing_twice(group: Group) -> None:
+    """Read independently of any broker."""
+    group.start("a", "active")
+    load = Load(group.url)
+    load.wait_for_more(50)
+    confirmed = load.end()
+    log = open_log(NatsSettings(group.servers.url, group.name))
+    from legato.core.facts import MessageStored
+    from legato.replication.log import BEGINNING
+    from legato.store.commit_records import CommitRecord, decode
+
+    records = [decode(record.data) for record in log.read(BEGINNING, 1 << 30).records]
+    log.close()
+    commits = [record for record in records if isinstance(record, CommitRecord)]
+    facts = [fact for record in commits for fact in record.batch.facts if isinstance(fact, MessageStored)]
+    assert len(facts) == len({fact.seq for fact in facts}) == len(confirmed)

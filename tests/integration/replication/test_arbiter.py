@@ -1,0 +1,343 @@
+"""Replicas, commits and takeovers over a log in memory: R1 to R8 of replication, as far as threads can show them."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from legato.core.facts import AnyFact, EpochBegan, QueueCreated
+from legato.core.records import Applied, Batch
+from legato.errors import FencedError, LogDivergedError, StoreCorruptError, StoreError, StoreFullError
+from legato.replication.arbiter import LogArbiter
+from legato.replication.commits import ReplicatedCommits
+from legato.replication.memory import MemoryServers
+from legato.replication.replica import Replica
+from legato.store.commit_records import encode_commit, encode_epoch
+from legato.store.lmdb import LmdbStore
+from tests.conformance.store import NOW_US, batch_of, stored, waiting
+from tests.support.stores import raw
+
+LEASE_S = 0.3
+PATIENCE_S = 10.0
+
+
+def eventually(holds: Callable[[], bool]) -> None:
+    """Wait until something holds."""
+    deadline = time.monotonic() + PATIENCE_S
+    while not holds():
+        assert time.monotonic() < deadline, "it did not come to be"
+        time.sleep(0.005)
+
+
+class Brokers:
+    """Brokers of one group, each with a directory of its own."""
+
+    def __init__(self, directory: Path) -> None:
+        self.servers = MemoryServers()
+        self._directory = directory
+        self._open: list[LogArbiter] = []
+
+    def begin(self, name: str, lease_s: float = LEASE_S) -> LogArbiter:
+        """A broker comes, and follows the log."""
+        store = LmdbStore(self._directory / name, sync=False)
+        arbiter = LogArbiter(lambda: self.servers.log("g"), store, f"{name}:5672", lease_s, lambda: NOW_US)
+        self._open.append(arbiter)
+        return arbiter
+
+    def primary(self, name: str, lease_s: float = LEASE_S) -> tuple[LogArbiter, ReplicatedCommits]:
+        """A broker comes and becomes the primary."""
+        arbiter = self.begin(name, lease_s)
+        assert arbiter.acquire_blocking()
+        assert arbiter.commits is not None
+        return arbiter, arbiter.commits
+
+    def close(self) -> None:
+        """All of them end."""
+        for arbiter in self._open:
+            arbiter.close()
+
+
+@pytest.fixture
+def brokers(tmp_path: Path) -> Iterator[Brokers]:
+    brokers = Brokers(tmp_path)
+    yield brokers
+    brokers.close()
+
+
+def commit(commits: ReplicatedCommits, *facts: AnyFact) -> int:
+    return commits.commit(batch_of(commits.epoch, *facts))
+
+
+def is_level(one: LogArbiter, other: LogArbiter) -> bool:
+    return one.replica.commits == other.replica.commits and one.store.meta().epoch == other.store.meta().epoch
+
+
+def test_a_backup_has_what_the_primary_committed(brokers: Brokers, tmp_path: Path) -> None:
+    primary, commits = brokers.primary("a")
+    backup = brokers.begin("b")
+    assert commits.begin_epoch("a:5672", NOW_US).epoch == 1
+    commit(commits, QueueCreated(1, "q"))
+    assert commit(commits, stored(1), stored(2)) == 3
+    assert waiting(primary.store) == [1, 2]
+    eventually(lambda: is_level(primary, backup))
+    assert waiting(backup.store) == [1, 2]
+    brokers.close()
+    one, other = raw(tmp_path / "a"), raw(tmp_path / "b")
+    for databases in (one, other):
+        # Beats change nothing, and the store may have heard of some of them.
+        databases["meta"].pop(b"state")
+    assert one == other
+
+
+def test_the_first_broker_of_an_empty_log_is_the_primary_and_says_who_it_is(brokers: Brokers) -> None:
+    primary, _ = brokers.primary("a")
+    assert primary.predecessor is not None
+    assert primary.predecessor.left == "start"
+    primary.describe(1, "a:5672", "secret", 7)
+    backup = brokers.begin("b")
+    eventually(lambda: (holder := backup.holder()) is not None and holder.connections == 7)
+    holder = backup.holder()
+    assert holder is not None
+    assert (holder.epoch, holder.listen, holder.token, holder.left) == (1, "a:5672", "secret", "")
+
+
+def test_a_primary_that_lives_stays_the_primary(brokers: Brokers) -> None:
+    primary, commits = brokers.primary("a")
+    backup = brokers.begin("b")
+    waits = threading.Thread(target=backup.acquire_blocking)
+    waits.start()
+    deadline = time.monotonic() + 5 * LEASE_S
+    while time.monotonic() < deadline:
+        assert primary.sure_for_s() > 0, "beats renew the lease"
+        assert not backup.held
+        time.sleep(0.01)
+    assert not commits.lost
+    backup.cancel()
+    waits.join()
+    assert not backup.held
+
+
+def test_a_backup_takes_over_from_a_primary_that_died_after_its_lease(brokers: Brokers) -> None:
+    primary, commits = brokers.primary("a")
+    commit(commits, QueueCreated(1, "q"), stored(1))
+    backup = brokers.begin("b")
+    eventually(lambda: is_level(primary, backup))
+    commits.give_up()
+    died_s = time.monotonic()
+    last_sent_s = commits._claim.held_s
+    assert backup.acquire_blocking()
+    assert time.monotonic() >= last_sent_s + LEASE_S, "R8: until then the primary may answer"
+    assert time.monotonic() < died_s + 20 * LEASE_S
+    assert backup.commits is not None
+    assert backup.commits.epoch == 2
+    commit(backup.commits, stored(2))
+    assert waiting(backup.store) == [1, 2]
+
+
+def test_a_backup_takes_over_at_once_from_a_primary_that_left(brokers: Brokers) -> None:
+    primary, _ = brokers.primary("a", 30.0)
+    backup = brokers.begin("b", 30.0)
+    eventually(lambda: is_level(primary, backup))
+    primary.release("switchover")
+    began_s = time.monotonic()
+    assert backup.acquire_blocking()
+    assert time.monotonic() - began_s < 15.0
+    assert backup.predecessor is not None
+    assert backup.predecessor.left == "switchover"
+    assert not primary.still_mine()
+
+
+def test_who_hears_heartbeats_does_not_take_over_though_the_log_is_silent(brokers: Brokers) -> None:
+    _, commits = brokers.primary("a")
+    backup = brokers.begin("b")
+    silence_ms = 0
+    backup.listen_to(lambda: silence_ms)
+    commits.give_up()
+    waits = threading.Thread(target=backup.acquire_blocking)
+    waits.start()
+    time.sleep(4 * LEASE_S)
+    assert not backup.held
+    silence_ms = 1_000_000
+    waits.join(PATIENCE_S)
+    assert backup.held
+
+
+def test_a_primary_that_was_stopped_confirms_nothing_after_a_takeover(brokers: Brokers) -> None:
+    primary, commits = brokers.primary("a")
+    commit(commits, QueueCreated(1, "q"))
+    with commits._turn:  # It was stopped: not even beats go out.
+        backup = brokers.begin("b")
+        assert backup.acquire_blocking()
+        assert primary.sure_for_s() <= 0, "R8: it answers nobody"
+    for _ in range(3):
+        with pytest.raises(FencedError):
+            commit(commits, stored(1))
+    assert commits.lost
+    assert not primary.still_mine()
+    assert waiting(primary.store) == []
+    primary.release("lost")
+    eventually(lambda: is_level(primary, backup))
+
+
+def test_an_append_in_doubt_is_stored_once_and_confirmed(brokers: Brokers) -> None:
+    primary, commits = brokers.primary("a", 30.0)
+    backup = brokers.begin("b", 30.0)
+    commit(commits, QueueCreated(1, "q"))
+    brokers.servers.lose_answers(1)
+    commit(commits, stored(1))
+    brokers.servers.lose_requests(2)
+    commit(commits, stored(2))
+    eventually(lambda: is_level(primary, backup))
+    assert waiting(backup.store) == [1, 2]
+
+
+def test_a_batch_is_confirmed_only_when_the_log_has_acknowledged_it(brokers: Brokers) -> None:
+    """R1: and until then nobody reads it."""
+    primary, commits = brokers.primary("a", 30.0)
+    commit(commits, QueueCreated(1, "q"))
+    done = threading.Event()
+
+    def confirm() -> None:
+        commit(commits, stored(1))
+        done.set()
+
+    committing = threading.Thread(target=confirm)
+    with brokers.servers.outage():
+        committing.start()
+        assert not done.wait(LEASE_S)
+        assert waiting(primary.store) == []
+    assert done.wait(PATIENCE_S)
+    committing.join()
+    assert waiting(primary.store) == [1]
+
+
+def test_a_primary_without_quorum_gives_up_when_it_is_told_to(brokers: Brokers) -> None:
+    primary, commits = brokers.primary("a", 30.0)
+    commit(commits, QueueCreated(1, "q"))
+    with brokers.servers.outage():
+        threading.Timer(0.1, commits.give_up).start()
+        with pytest.raises(StoreError):
+            commit(commits, stored(1))
+    assert waiting(primary.store) == []
+    primary.release("lapsed")
+    eventually(lambda: primary.status().state == "follows")
+
+
+def test_what_the_store_has_no_room_for_is_not_appended(brokers: Brokers, monkeypatch: pytest.MonkeyPatch) -> None:
+    """R6: it is refused, and the next batch goes on."""
+    primary, commits = brokers.primary("a", 30.0)
+    commit(commits, QueueCreated(1, "q"))
+    before = brokers.servers.bounds().last
+
+    def refuse(*_: object) -> None:
+        raise StoreFullError("no room, for once")
+
+    with monkeypatch.context() as patching:
+        patching.setattr(primary.store, "_refuse_to_fill", refuse)
+        with pytest.raises(StoreFullError):
+            commit(commits, stored(1))
+    assert brokers.servers.bounds().last == before
+    commit(commits, stored(2))
+    assert waiting(primary.store) == [2]
+
+
+def test_a_broker_goes_on_where_it_was_after_a_restart(brokers: Brokers) -> None:
+    primary, commits = brokers.primary("a")
+    commit(commits, QueueCreated(1, "q"), stored(1))
+    primary.close()
+    again, commits = brokers.primary("a")
+    assert commits.epoch == 2
+    assert [log.facts for _, log in again.store.log(2, 10)] == [[EpochBegan("a:5672")]]
+    backup = brokers.begin("b")
+    commit(commits, stored(2))
+    eventually(lambda: is_level(again, backup))
+    assert waiting(backup.store) == [1, 2]
+
+
+def test_a_store_that_was_served_alone_begins_a_log_and_no_other_store_joins_it(
+    brokers: Brokers, tmp_path: Path
+) -> None:
+    for name in ("a", "b"):
+        store = LmdbStore(tmp_path / name, sync=False)
+        epoch = store.begin_epoch(name, NOW_US).epoch
+        store.commit(batch_of(epoch, QueueCreated(1, "q"), stored(1)))
+        store.close()
+    primary, commits = brokers.primary("a")
+    commit(commits, stored(2))
+    assert waiting(primary.store) == [1, 2]
+    other = brokers.begin("b")
+    with pytest.raises(StoreError, match="has 2 commits of its own"):
+        other.acquire_blocking()
+    empty = brokers.begin("c")
+    with pytest.raises(StoreError, match="copy that store to this directory first"):
+        empty.acquire_blocking()
+
+
+def test_a_store_that_was_changed_outside_of_the_log_does_not_follow_it(brokers: Brokers, tmp_path: Path) -> None:
+    primary, commits = brokers.primary("a")
+    commit(commits, QueueCreated(1, "q"))
+    primary.close()
+    store = LmdbStore(tmp_path / "a", sync=False)
+    store.commit(batch_of(store.begin_epoch("alone", NOW_US).epoch, stored(1)))
+    store.close()
+    again = brokers.begin("a")
+    with pytest.raises(StoreError, match="commits of its own"):
+        again.acquire_blocking()
+
+
+def test_a_damaged_record_has_another_server_lead_the_log(brokers: Brokers) -> None:
+    """R4: an intact server has it; nothing is passed over."""
+    primary, commits = brokers.primary("a", 30.0)
+    commit(commits, QueueCreated(1, "q"))
+    commit(commits, stored(1))
+    brokers.servers.alter(2, "a")
+    backup = brokers.begin("b", 30.0)
+    eventually(lambda: is_level(primary, backup))
+    assert brokers.servers.leader != "a"
+    assert waiting(backup.store) == [1]
+
+
+def test_records_of_an_epoch_that_is_over_are_passed_over_and_counted(tmp_path: Path) -> None:
+    """R3."""
+    servers = MemoryServers()
+    log = servers.log("g")
+    store = LmdbStore(tmp_path / "store", sync=False)
+    replica = Replica(store)
+    _, epoch = encode_epoch(1, 1, "a", NOW_US)
+    claim = log.claim(epoch, log.read(replica.position).end)
+    for batch, position in (
+        (batch_of(1, QueueCreated(1, "q")), 2),
+        (Batch(0, NOW_US, [stored(1)], [b"of an old epoch" * 2]), 3),
+    ):
+        claim.append(encode_commit(batch, position)[1])
+    for record in log.read(replica.position).records:
+        replica.apply(record)
+    assert (replica.voided, replica.commits, waiting(store)) == (1, 2, [])
+    claim.append(encode_commit(batch_of(1, stored(1)), 5)[1])
+    (record,) = log.read(replica.position).records
+    with pytest.raises(StoreCorruptError, match="it is not the next one"):
+        replica.apply(record)
+    store.close()
+
+
+def test_beats_do_not_change_a_store_but_for_its_place_now_and_then(brokers: Brokers) -> None:
+    primary, _ = brokers.primary("a", 0.1)
+    eventually(lambda: primary.replica.position.sequence > 5)
+    meta = primary.store.meta()
+    assert meta.applied == Applied(1, meta.applied.digest if meta.applied else b"")
+    assert meta.log_position == 1
+
+
+def test_a_log_of_another_group_is_refused(brokers: Brokers, tmp_path: Path) -> None:
+    _, commits = brokers.primary("a")
+    commit(commits, QueueCreated(1, "q"))
+    store = LmdbStore(tmp_path / "elsewhere", sync=False)
+    arbiter = LogArbiter(lambda: brokers.servers.log("h"), store, "x:1", LEASE_S, lambda: NOW_US)
+    with pytest.raises(StoreError, match="another group") as refused:
+        arbiter.acquire_blocking()
+    assert not isinstance(refused.value.__cause__, LogDivergedError)
+    arbiter.close()
