@@ -24,6 +24,7 @@ from legato.errors import (
     LogDamagedError,
     LogDivergedError,
     LogError,
+    LogTrimmedError,
     LogUnavailableError,
     StoreError,
     StoreFullError,
@@ -51,6 +52,7 @@ PAUSE_S = 0.2
 """Between two tries when the log cannot be used, or the store has no room."""
 IDENTITY_BYTES = 16
 LOG_BYTES_MAX = 1 << 30
+SEED = "put a copy of another broker's store in its place (legato store backup there, legato store restore here)"
 
 
 class Activity(StrEnum):
@@ -306,6 +308,8 @@ class LogArbiter:
     def _fail(self, error: LegatoError) -> None:
         with self._changed:
             if not self._closed:
+                if isinstance(error, LogTrimmedError):
+                    error = LogTrimmedError(f"{error}: {SEED}")
                 log.critical("! this replica follows no longer: %s", sentence(error))
                 self._failure, self.trouble = error, str(error)
             self._changed.notify_all()

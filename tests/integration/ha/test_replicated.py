@@ -8,6 +8,8 @@ from __future__ import annotations
 import itertools
 import shutil
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -15,16 +17,18 @@ from pathlib import Path
 
 import pytest
 
+from legato.cli.status import ask
 from legato.client import ConnectionFactory, TextMessage
-from legato.core.facts import EpochEnded
-from legato.processes.log_servers import LogServers
+from legato.core.facts import EpochEnded, MessageStored
+from legato.processes.log_servers import LogServer, LogServers
+from legato.replication.log import BEGINNING
 from legato.replication.nats import NatsSettings, open_log
+from legato.store.commit_records import CommitRecord, decode
 from legato.store.lmdb import LmdbStore
 from tests.support.server import Server
 from tests.support.stores import raw
 
 WAIT_S = 30.0
-SENDER = "sender"
 _groups = itertools.count(1)
 
 
@@ -51,6 +55,13 @@ class Group:
         replicate = ("--replicate", self.servers.url, "--group", self.name)
         self.brokers[name] = broker = Server(directory / "store", *replicate, *flags, environment=environment)
         return broker
+
+    def log_server(self, *, leads: bool) -> LogServer:
+        """One that leads the group's log, or does not."""
+        log = open_log(NatsSettings(self.servers.url, self.name))
+        leader = log.health().leader
+        log.close()
+        return next(server for server in self.servers.servers if (server.name == leader) is leads)
 
     def start(self, name: str, role: str, **environment: str) -> Server:
         """A broker that has taken a role."""
@@ -176,14 +187,14 @@ def test_a_backup_takes_over_from_a_primary_that_was_killed(group: Group) -> Non
     assert_level(group)
 
 
-@pytest.mark.parametrize("machine", ["log-1", "log-2", "log-3"])
-def test_a_machine_is_lost_with_its_disks_and_comes_back_empty(group: Group, machine: str) -> None:
+@pytest.mark.parametrize("leads", [True, False], ids=["the log's leader", "a follower"])
+def test_a_machine_is_lost_with_its_disks_and_comes_back_empty(group: Group, leads: bool) -> None:
     """Its log server too, whether that one leads the log or not."""
     first = group.start("a", "active")
     second = group.start("b", "backup")
     load = Load(group.url)
     load.wait_for_more()
-    log_server = group.servers[machine]
+    log_server = group.log_server(leads=leads)
     log_server.kill()
     first.kill()
     shutil.rmtree(first.store)
@@ -246,16 +257,33 @@ def test_without_a_quorum_of_the_log_nothing_is_confirmed_and_nobody_takes_over(
         server.thaw()
     first.wait_for_log("the replicated log answers again")
     load.wait_for_more()
-    assert received_all(group, load) == load.confirmed
+    confirmed = load.end()
+    assert received(group.url) == confirmed
     assert first.role == "active epoch=1"
 
 
-def received_all(group: Group, load: Load) -> list[str | None]:
-    load.end()
-    return received(group.url)
+def test_an_administrator_hands_over_and_the_status_says_how_the_log_is(group: Group) -> None:
+    first = group.start("a", "active")
+    second = group.start("b", "backup")
+    first.wait_for_log("opened as legato-backup-")
+    load = Load(group.url)
+    load.wait_for_more()
+    done = subprocess.run(
+        [sys.executable, "-m", "legato.cli", "switchover", "--url", group.url], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    assert second.role == "active epoch=2"
+    first.wait_for_role("backup")
+    load.wait_for_more()
+    confirmed = load.end()
+    assert received(group.url) == confirmed
+    eventually(lambda: ask(group.url)["replication"]["quorum"] is True, "the status knows no servers")
+    said = ask(group.url)["replication"]
+    assert (said["state"], said["group"], said["sure"], said["trouble"]) == ("leads", group.name, True, [])
+    assert [server["synced"] for server in said["servers"]] == [True] * 3
 
 
-def test_a_switchover_hands_over_at_once_and_the_log_says_so(group: Group) -> None:
+def test_a_clean_end_hands_over_at_once_and_the_log_says_so(group: Group) -> None:
     first = group.start("a", "active")
     second = group.start("b", "backup")
     load = Load(group.url)
@@ -307,10 +335,6 @@ def test_a_log_holds_what_was_confirmed_and_nothing_twice(group: Group) -> None:
     load.wait_for_more(50)
     confirmed = load.end()
     log = open_log(NatsSettings(group.servers.url, group.name))
-    from legato.core.facts import MessageStored
-    from legato.replication.log import BEGINNING
-    from legato.store.commit_records import CommitRecord, decode
-
     records = [decode(record.data) for record in log.read(BEGINNING, 1 << 30).records]
     log.close()
     commits = [record for record in records if isinstance(record, CommitRecord)]

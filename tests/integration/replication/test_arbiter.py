@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -14,6 +16,8 @@ from legato.core.records import Applied, Batch
 from legato.errors import FencedError, LogDivergedError, StoreCorruptError, StoreError, StoreFullError
 from legato.replication.arbiter import LogArbiter
 from legato.replication.commits import ReplicatedCommits
+from legato.replication.log import BEGINNING
+from legato.replication.log_watch import LogWatch
 from legato.replication.memory import MemoryServers
 from legato.replication.replica import Replica
 from legato.store.commit_records import encode_commit, encode_epoch
@@ -341,3 +345,46 @@ def test_a_log_of_another_group_is_refused(brokers: Brokers, tmp_path: Path) -> 
         arbiter.acquire_blocking()
     assert not isinstance(refused.value.__cause__, LogDivergedError)
     arbiter.close()
+
+
+def test_a_copy_of_a_store_is_a_replica_where_the_log_does_not_reach_back(brokers: Brokers, tmp_path: Path) -> None:
+    """R12, by the commands of administrators: they copy while the broker serves."""
+    primary, commits = brokers.primary("a", 30.0)
+    commit(commits, QueueCreated(1, "q"), stored(1))
+    commit(commits, stored(2))
+    log = brokers.servers.log("g")
+    log.trim(primary.replica.position)
+    empty = brokers.begin("b", 30.0)
+    with pytest.raises(StoreError, match="legato store backup there, legato store restore here"):
+        empty.acquire_blocking()
+    for command, source, target in (("backup", "a", "copy"), ("restore", "copy", "c")):
+        paths = str(tmp_path / source), str(tmp_path / target)
+        subprocess.run([sys.executable, "-m", "legato.cli", "store", command, *paths], check=True, timeout=60)
+    replica = brokers.begin("c", 30.0)
+    commit(commits, stored(3))
+    eventually(lambda: is_level(primary, replica))
+    assert waiting(replica.store) == [1, 2, 3]
+
+
+def test_the_log_forgets_what_is_beyond_its_bound_and_nothing_that_the_primary_lacks(brokers: Brokers) -> None:
+    primary, commits = brokers.primary("a", 30.0)
+    commit(commits, QueueCreated(1, "q"))
+    for seq in range(1, 40):
+        commit(commits, stored(seq, size=1_000))
+    log = brokers.servers.log("g")
+    watch = LogWatch(log, "", 20_000, lambda: False, lambda: primary.replica.kept)
+    watch.close()
+    watch.look()
+    assert brokers.servers.bounds().first == 1, "a backup has nothing forgotten"
+    watch = LogWatch(log, "", 20_000, lambda: True, lambda: primary.replica.kept)
+    watch.close()
+    eventually(lambda: brokers.servers.bounds().first > 1)
+    assert brokers.servers.kept_bytes() < 30_000
+    assert log.read(primary.replica.position).drained
+
+
+def test_the_log_is_led_by_another_machine_than_the_primarys(brokers: Brokers) -> None:
+    watch = LogWatch(brokers.servers.log("g"), "a", 1 << 30, lambda: True, lambda: BEGINNING)
+    eventually(lambda: brokers.servers.leader != "a")
+    watch.close()
+    assert watch.health is not None

@@ -42,7 +42,7 @@ def jump(running: LocalBroker, seconds: float) -> None:
 
     def upkeep(service: Service) -> None:
         service.broker.producers.forget_unused()
-        service.upkeep._forget(prune=True)
+        service.upkeep.forget(prune=True)
         service.advance()
 
     running.advance(0)

@@ -31,11 +31,13 @@ from legato.server.process.standby import outlive_holder, stand_by, until_held_b
 from legato.server.process.usable import see_usable
 from legato.server.process.watchdog import Watchdog
 from legato.server.storage.fault_injection import make_clock
+from legato.server.storage.maintenance import Upkeep
 from legato.server.storage.replicated_log import begin_replica, hold_directory
 
 log = logging.getLogger("legato.runtime")
 
 INFORM_AGAIN_S = 2.0
+MAINTAIN_EVERY_S = 30.0
 
 
 class Runtime:
@@ -50,6 +52,7 @@ class Runtime:
         self._directory_lock: StoreLock | None = None
         """On the directory of a replica."""
         self._replica: LogArbiter | None = None
+        self._maintaining: asyncio.Task[None] | None = None
         self._clock = make_clock()
         self._role = Role.STARTING
         self._epoch = 0
@@ -103,6 +106,8 @@ class Runtime:
             if self._informing is not None:
                 self._informing.cancel()
             self._lock.release()
+            if self._maintaining is not None:
+                self._maintaining.cancel()
             if self._replica is not None:
                 await asyncio.to_thread(self._replica.close)
             if self._directory_lock is not None:
@@ -114,7 +119,16 @@ class Runtime:
 
     async def _begin_replica(self) -> None:
         self._directory_lock = hold_directory(self._config.store_directory)
-        self._lock = self._replica = await asyncio.to_thread(begin_replica, self._config, self._clock)
+        self._lock = self._replica = replica = await asyncio.to_thread(begin_replica, self._config, self._clock)
+        upkeep = Upkeep(replica.store, self._config.store, self._clock)
+        self._maintaining = asyncio.create_task(self._maintain(replica, upkeep))
+
+    async def _maintain(self, replica: LogArbiter, upkeep: Upkeep) -> None:
+        """See that a backup's store forgets what a primary's does, which has its own maintenance."""
+        while True:
+            await asyncio.sleep(MAINTAIN_EVERY_S)
+            if not replica.held:
+                await asyncio.to_thread(upkeep.forget, prune=True)
 
     def _stop_all(self) -> None:
         self._stop.set()

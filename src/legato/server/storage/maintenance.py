@@ -49,7 +49,7 @@ class Upkeep:
         """Check room, and let the store forget what is past its time, unless it is still at that."""
         self.check_room()
         if self._forgetting is None or self._forgetting.done():
-            self._forgetting = asyncio.get_running_loop().run_in_executor(None, self._forget, prune)
+            self._forgetting = asyncio.get_running_loop().run_in_executor(None, self.forget, prune)
 
     def check_room(self) -> None:
         """Find out whether there is room."""
@@ -73,7 +73,8 @@ class Upkeep:
             log.info("= producers are welcome again")
         self.full = full
 
-    def _forget(self, prune: bool) -> None:
+    def forget(self, prune: bool) -> None:
+        """Let the store forget what is past its time. For any thread; errors are logged."""
         try:
             self._store.keep_reserve()
             self.readers.look(self._store.check_readers(), self._clock.now_us(), self._clock.monotonic_ms())
