@@ -56,10 +56,12 @@ class AmqpPeer:
         properties: dict[str, Any] | None = None,
         token: str | None = None,
         certificate: bool = False,
+        hostname: str | None = None,
     ) -> None:
         plain = socket.create_connection(("127.0.0.1", port), timeout=WAIT_S)
         self.socket = tls.wrap_socket(plain, server_hostname="localhost") if tls else plain
         settings = Settings(container_id=container, max_frame_bytes=max_frame_bytes, properties=properties or {})
+        settings.hostname = hostname
         self.amqp = Connection(server=False, settings=settings)
         self.events: list[Event] = []
         self._names = 0

@@ -97,6 +97,8 @@ def print_status(answer: dict[str, Any]) -> None:
                 say(line, "dim")
         for line, style in replication_lines(answer.get("replication")):
             say(line, style)
+        for line in group_lines(answer.get("group")):
+            say(line, "dim" if line.startswith("group") else "yellow")
         if answer.get("producers_refused"):
             say(f"Producers are refused: {answer['producers_refused']}.", "red")
         if slow := answer.get("slow_consumers"):
@@ -201,6 +203,18 @@ def replication_lines(replication: dict[str, Any] | None) -> list[tuple[str, str
         lines.append((f"{', '.join(unsynced)} confirms before it writes to disk: a power cut loses messages.", "red"))
     lines += [(f"The log: {said}.".replace("..", "."), "yellow") for said in replication["trouble"]]
     return lines
+
+
+def group_lines(group: dict[str, Any] | None) -> list[str]:
+    """The group of a broker, and queues whose messages wait where nobody is sent to any more."""
+    if not group:
+        return []
+    found = [f"group {group['name']}, 1 of {group['groups']:,}; revision {group['revision']:,} of the map"]
+    found += [
+        f"Messages wait in {quoted(queue)}, which is the group {owner}'s by the map: pin it here until it is empty."
+        for queue, owner in group["stranded"].items()
+    ]
+    return found
 
 
 def reader_lines(readers: list[dict[str, Any]]) -> list[str]:

@@ -10,12 +10,7 @@ from legato.processes.log_servers import Login, LogServers
 
 @contextmanager
 def log_servers(
-    nodes: int = 3,
-    *,
-    sync_interval: str = "always",
-    proof: bool = True,
-    login: Login | None = None,
-    accounts: str | None = None,
+    nodes: int = 3, *, sync_interval: str = "always", proof: bool = True, login: Login | None = None
 ) -> Iterator[LogServers]:
     """Servers of a replicated log, in processes of their own and a directory that is removed afterwards.
 
@@ -24,7 +19,6 @@ def log_servers(
         sync_interval: when they write to disk: `always`, or a time such as `2m`.
         proof: whether brokers may ask them when they do.
         login: what clients need; nothing if it is None.
-        accounts: the part of the configuration that says who may log in, instead of what `proof` and `login` make.
 
     Raises:
         ConfigError: there is no `nats-server`.
@@ -32,12 +26,7 @@ def log_servers(
     """
     with tempfile.TemporaryDirectory(prefix="legato-log-") as directory:
         servers = LogServers(
-            Path(directory) / "log",
-            nodes=nodes,
-            sync_interval=sync_interval,
-            proof=proof,
-            login=login,
-            accounts=accounts,
+            Path(directory) / "log", nodes=nodes, sync_interval=sync_interval, proof=proof, login=login
         )
         try:
             servers.start()

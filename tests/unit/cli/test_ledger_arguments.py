@@ -10,7 +10,7 @@ import typer
 from typer.testing import CliRunner
 
 from legato.cli.audit import time_of
-from legato.cli.ledger import _ledger_and_tables, seconds_of
+from legato.cli.ledger import _ledgers_and_tables, seconds_of
 from legato.cli.main import app
 from legato.errors import ConfigError
 from legato.spark.runtime.session import _require_java
@@ -81,8 +81,10 @@ def test_an_audit_finds_the_ledger_of_a_store(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_tables_are_made_of_a_ledger_or_of_that_of_a_store() -> None:
-    assert _ledger_and_tables(["segments", "tables"], None) == ("segments", Path("tables"))
-    assert _ledger_and_tables(["tables"], Path("other")) == ("other/ledger", Path("tables"))
-    for places, store in ((["tables"], None), (["segments", "tables"], Path("other")), (["a", "b", "c"], None)):
+    assert _ledgers_and_tables(["segments", "tables"], None) == ("segments", Path("tables"))
+    assert _ledgers_and_tables(["tables"], Path("other")) == ("other/ledger", Path("tables"))
+    groups = {"a": Path("a"), "b": Path("x")}
+    assert _ledgers_and_tables(["a", "b=x", "tables"], None) == (groups, Path("tables"))
+    for places, store in ((["tables"], None), (["segments", "tables"], Path("other"))):
         with pytest.raises(typer.BadParameter, match=r"give .* such as legato ledger run"):
-            _ledger_and_tables(places, store)
+            _ledgers_and_tables(places, store)

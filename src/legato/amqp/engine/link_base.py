@@ -125,7 +125,7 @@ class Link:
         self._limit_messages(max_message_bytes)
         lib.pn_link_open(pn)
 
-    def refuse(self, condition: str, description: str) -> None:
+    def refuse(self, condition: str, description: str, info: dict[str, Any] | None = None) -> None:
         """Answer the peer's attach with a null terminus and a detach that says why (AMQP 2.6.3)."""
         if self.closed:
             return
@@ -137,7 +137,7 @@ class Link:
             lib.pn_terminus_set_type(lib.pn_link_target(pn), lib.PN_UNSPECIFIED)
             lib.pn_terminus_copy(lib.pn_link_source(pn), lib.pn_link_remote_source(pn))
         lib.pn_link_open(pn)
-        self.close(condition, description)
+        self.close(condition, description, info)
 
     def close(self, condition: str = "", description: str = "", info: dict[str, Any] | None = None) -> None:
         """Detach for good, with an error if `condition` is given; unsettled deliveries are forgotten."""

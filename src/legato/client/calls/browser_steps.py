@@ -6,6 +6,7 @@ from legato.client.calls.described import described
 from legato.client.calls.leaving import leaving
 from legato.client.calls.ports import SessionPort
 from legato.client.links.browser_end import BrowserEnd
+from legato.client.links.redirection import RedirectedLinkError
 from legato.client.mapping.received import read_message
 from legato.client.mapping.source import Source
 from legato.client.messages.destinations import Destination
@@ -46,6 +47,13 @@ class BrowserSteps:
 
     def _look(self) -> Steps[BrowserEnd]:
         """Begin to look; an error is known before the first message is asked for."""
+        try:
+            return (yield from self._look_here())
+        except RedirectedLinkError as elsewhere:
+            self._session = yield from self._session._groups.browsing_at(elsewhere)
+        return (yield from self._look_here())
+
+    def _look_here(self) -> Steps[BrowserEnd]:
         session = self._session
         with session._guard.used():
             if self._closed:

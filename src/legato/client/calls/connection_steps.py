@@ -15,13 +15,14 @@ from legato.amqp.engine.settings import Settings
 from legato.client.calls.described import counted, described
 from legato.client.calls.leaving import leaving
 from legato.client.calls.metadata import ConnectionMetaData, connection_metadata, open_properties
+from legato.client.calls.other_groups import ConnectionGroups
 from legato.client.calls.patience import Patience
 from legato.client.calls.session_guard import SessionGuard, session_closed
 from legato.client.calls.session_steps import SessionSteps
 from legato.client.calls.world import World
 from legato.client.failover.connection_options import ConnectionOptions
 from legato.client.failover.schedule import FailoverEvent
-from legato.client.failover.uri import Options, Uri, parse_options, parse_uri, tls_context
+from legato.client.failover.uri import Host, Options, Uri, parse_options, parse_uri, tls_context
 from legato.client.failover.wire import Login, Token, token_source
 from legato.client.links.channel import Channel
 from legato.client.links.notifier import calling
@@ -149,7 +150,13 @@ class ConnectionSteps(Generic[_Session]):
     _temporary_queue_type: type[TemporaryQueue] = TemporaryQueue
     _temporary_topic_type: type[TemporaryTopic] = TemporaryTopic
 
-    def __init__(self, uri: Uri, tls: ssl.SSLContext | None, token: Token | None = None) -> None:
+    def __init__(
+        self,
+        uri: Uri,
+        tls: ssl.SSLContext | None,
+        token: Token | None = None,
+        above: ConnectionSteps[Any] | None = None,
+    ) -> None:
         self.exception_listener = None
         self.failover_listener = None
         self.failovers: list[FailoverEvent] = []
@@ -157,6 +164,11 @@ class ConnectionSteps(Generic[_Session]):
         self._options: Options = uri.options
         self._name = new_unique_name("")
         self._uri = uri
+        self._tls = tls
+        self._token = token
+        self._named_hosts: tuple[Host, ...] = uri.hosts if above is None else above._named_hosts
+        """Those that the user named, who may be told more than those that a broker named."""
+        self._groups = ConnectionGroups(self)
         self._client_id = uri.options.client_id
         self._user_id = uri.user if uri.options.send_user_id else None
         self._used = False
@@ -174,15 +186,17 @@ class ConnectionSteps(Generic[_Session]):
             uri.password,
             tls,
             uri.options.connect_timeout_s,
-            named=uri.hosts,
+            named=self._named_hosts,
             insecure_plain=uri.options.allow_insecure_plain,
             password_file=uri.options.password_file,
             token=token,
         )
         notifier = self._world.notifier(f"legato listeners {self._name}")
         self._transport = transport = Transport(uri, self._settings(self._client_id, uri), login, notifier)
-        transport.on_exception = self._on_exception
-        transport.on_failover = self._on_failover
+        # What happens to a connection below, the application hears of its own.
+        listening = self if above is None else above
+        transport.on_exception = listening._on_exception
+        transport.on_failover = listening._on_failover
 
     def _settings(self, client_id: str | None, uri: Uri) -> Settings:
         return Settings(
@@ -259,6 +273,7 @@ class ConnectionSteps(Generic[_Session]):
         self._used = True
         self._transport.set_started(True)
         self._wake_sessions()
+        self._groups.start()
 
     def _stop(self) -> Steps[None]:
         """Hold messages back; waits for listeners that run now. `receive()` waits until `start()`.
@@ -274,10 +289,13 @@ class ConnectionSteps(Generic[_Session]):
             dispatcher = session._listeners.dispatcher
             if dispatcher is not None:
                 yield from dispatcher.wait_idle()
+        yield from self._groups.stop()
 
     def _check_not_in_listener(self, what: str) -> None:
         for session in list(self._sessions):
             session._check_not_in_listener(what)
+        for below in self._groups:
+            below._check_not_in_listener(what)
 
     # -- what it makes -----------------------------------------------------------------------------------
 
@@ -297,6 +315,13 @@ class ConnectionSteps(Generic[_Session]):
         self._used = True
         mode = AcknowledgeMode.SESSION_TRANSACTED if transacted else checked_mode(acknowledge_mode)
         session = self._session_type(self, f"{self._name}:s{next(self._sessions_made)}", mode)
+        self._sessions.append(session)
+        return session
+
+    def _create_below(self, above: Any) -> _Session:
+        """A session below one of another connection's."""
+        self._used = True
+        session = self._session_type(self, f"{self._name}:s{next(self._sessions_made)}", above.acknowledge_mode, above)
         self._sessions.append(session)
         return session
 
@@ -391,6 +416,7 @@ class ConnectionSteps(Generic[_Session]):
         try:
             for session in list(self._sessions):
                 yield from session._close_within(patience)
+            yield from self._groups.close_within(patience)
             if self._transport.wire is not None:
                 yield from self._delete_temporaries(patience)
             yield from self._transport.stop()

@@ -28,6 +28,8 @@ class ConnectionPort(Protocol):
     _subscriptions: Subscriptions
     _user_id: str | None
     _world: Any
+    _groups: Any
+    """Its connections below it, to other groups of brokers: `other_groups.ConnectionGroups`."""
     _temporary_queue_type: type[TemporaryQueue]
     _temporary_topic_type: type[TemporaryTopic]
 
@@ -54,5 +56,7 @@ class SessionPort(Protocol):
     _listeners: SessionListeners
     _transactions: SessionTransactions
     _acknowledgements: SessionAcknowledgements
+    _groups: Any
+    """Its sessions below it, with other groups of brokers: `other_groups.SessionGroups`."""
 
     def _interrupted(self, interruption: BaseException) -> None: ...

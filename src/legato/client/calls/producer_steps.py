@@ -11,6 +11,7 @@ from legato.client.calls.leaving import leaving
 from legato.client.calls.patience import GIVEN_UP_AFTER_S, Losses, Patience
 from legato.client.calls.ports import SessionPort
 from legato.client.links.completion import Completion, CompletionCallable, CompletionListener
+from legato.client.links.redirection import RedirectedLinkError
 from legato.client.links.sender_end import SenderEnd
 from legato.client.links.session_state import Send
 from legato.client.mapping.translate import Envelope
@@ -112,7 +113,33 @@ class ProducerSteps:
             yield from self._guard.wait(lambda: len(waiting) <= self._window // 2, "send")
         return route
 
+    def _move(self, session: SessionPort) -> None:
+        """It has sent nothing yet, and is another session's from now on, with another group of brokers."""
+        self._session._members.forget_producer(self)
+        self._session = session
+        self._channel = session._channel
+        self._guard = session._guard
+        self._undertakings = session._undertakings
+        self._transactions = session._transactions
+        session._members.producers.append(self)
+
     def _open_route(self, destination: Destination) -> Steps[Route]:
+        """The way to a destination; to one of another group it is a link of the session below this one."""
+        try:
+            return (yield from self._open_own_route(destination))
+        except RedirectedLinkError as elsewhere:
+            if self.destination is not None:
+                raise
+            below = yield from self._session._groups.at(elsewhere)
+            if below is self._session:
+                # The producer has moved there.
+                return (yield from self._open_own_route(destination))
+            producer = yield from below._factory.create_producer(destination)
+            end = producer._route.end
+            route = self._routes[destination] = Route(end, producer._route.envelope, producer._route.id_prefix)
+            return route
+
+    def _open_own_route(self, destination: Destination) -> Steps[Route]:
         # Whoever is interrupted leaves a link behind that closes: the next one has another name.
         number = self._opened + 1
         self._opened = number
@@ -273,7 +300,10 @@ class ProducerSteps:
             # One step: a transaction must not have what is not sent.
             transaction.sends.append((end, send)); outgoing.waiting.append(send)  # fmt: skip  # noqa: E702
         if not end.scheduled:
-            channel.wake_sender(end)
+            end.channel.wake_sender(end)
+        if end.channel is not channel:
+            # Whoever waits hurries the session's own.
+            end.channel.transport.hurry()
         return send
 
     def _confirmed(self, send: Send) -> Steps[None]:
@@ -341,7 +371,7 @@ class ProducerSteps:
         ends = [route.end for route in self._routes.values()]
         for end in ends:
             if not end.closed:
-                channel.transport.post(end.close)
+                end.channel.transport.post(end.close)
         transport = channel.transport
         patience = Patience("producer", self._session._connection._options.close_timeout_s, transport)
         losses = Losses(channel)
@@ -355,7 +385,7 @@ class ProducerSteps:
         if not (yield from self._guard.wait_closed(over, patience.for_sends_s)) and not transacted:
             error = patience.error_of_send()
             for end in ends:
-                channel.transport.post(end.give_up, error)
+                end.channel.transport.post(end.give_up, error)
             yield from self._guard.wait_closed(over, GIVEN_UP_AFTER_S)
         if not transacted:
             yield from self._guard.wait_for_completions()

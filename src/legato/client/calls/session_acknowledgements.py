@@ -26,6 +26,7 @@ class SessionAcknowledgements:
 
     Attributes:
         mode: how received messages count as consumed.
+        family: those of this session, of the one above it and of the ones below: they are acknowledged together.
         unacknowledged: received and to be acknowledged by the application, in order.
     """
 
@@ -36,6 +37,7 @@ class SessionAcknowledgements:
         "_started_over",
         "_transactions",
         "_undertakings",
+        "family",
         "mode",
         "unacknowledged",
     )
@@ -58,6 +60,7 @@ class SessionAcknowledgements:
         """
         self.mode = mode
         self.unacknowledged: dict[Delivery, None] = {}
+        self.family: list[SessionAcknowledgements] = [self]
         self._guard = guard
         self._undertakings = undertakings
         self._transactions = transactions
@@ -65,6 +68,15 @@ class SessionAcknowledgements:
         self._held_by_listener = held_by_listener
         self._started_over = 0
         """After so many losses of the connection the application got again what it had."""
+
+    def join(self, above: SessionAcknowledgements) -> None:
+        """This session is below another one: what either has received the application acknowledges as one."""
+        self.family = above.family
+        self.family.append(self)
+
+    @property
+    def _others(self) -> list[SessionAcknowledgements]:
+        return [each for each in self.family if each is not self]
 
     def recover(self) -> Steps[None]:
         """Give back what was received and not acknowledged; it comes again, flagged and counted (CONTRACT C8).
@@ -75,6 +87,11 @@ class SessionAcknowledgements:
         Raises:
             IllegalStateError: the session is transacted, or closed.
         """
+        for other in self._others:
+            yield from other._recover()
+        yield from self._recover()
+
+    def _recover(self) -> Steps[None]:
         with self._guard.used():
             if self._transactions.current is not None:
                 raise IllegalStateError("A transacted session has no recover(); call rollback().")
@@ -126,6 +143,12 @@ class SessionAcknowledgements:
         if self.mode not in (AcknowledgeMode.CLIENT, AcknowledgeMode.INDIVIDUAL):
             self._guard.check_open()
             return
+        if self.mode is AcknowledgeMode.CLIENT:
+            for other in self._others:
+                yield from other._acknowledge(None)
+        yield from self._acknowledge(delivery)
+
+    def _acknowledge(self, delivery: Delivery | None) -> Steps[None]:
         with self._guard.used():
             yield from self._undertakings.hear()
             if self._guard.channel.aborted is not None:
@@ -169,6 +192,12 @@ class SessionAcknowledgements:
         """
         if self.mode not in (AcknowledgeMode.CLIENT, AcknowledgeMode.INDIVIDUAL):
             raise IllegalStateError("The session acknowledges by itself; its mode is neither CLIENT nor INDIVIDUAL.")
+        found: dict[str, AcknowledgementOutcome] = {}
+        for each in self.family:
+            found |= yield from each._acknowledge_all()
+        return found
+
+    def _acknowledge_all(self) -> Steps[dict[str, AcknowledgementOutcome]]:
         with self._guard.used():
             yield from self._undertakings.hear()
             batch = AckBatch(list(self.unacknowledged), resolved=True)
@@ -179,6 +208,9 @@ class SessionAcknowledgements:
 
     def _trying(self, delivery: Delivery) -> Steps[AcknowledgementOutcome]:
         """Acknowledge as `acknowledge` does, and say what became of one message."""
+        if self.mode is AcknowledgeMode.CLIENT:
+            for other in self._others:
+                yield from other._acknowledge(None)
         with self._guard.used():
             yield from self._undertakings.hear()
             covered = self._covered(delivery)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Generic, TypeVar
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar
 
 from legato.client.calls.browser_steps import BrowserSteps
 from legato.client.calls.consumer_steps import ConsumerSteps
 from legato.client.calls.ports import SessionPort
 from legato.client.calls.producer_steps import ProducerSteps
 from legato.client.links.receiver_end import ReceiverEnd
+from legato.client.links.redirection import RedirectedLinkError
 from legato.client.links.unsubscribe_end import UnsubscribeEnd
 from legato.client.mapping.source import Source, checked_name
 from legato.client.messages.destinations import (
@@ -23,7 +25,7 @@ from legato.client.messages.destinations import (
     checked_topic,
 )
 from legato.client.steps import Steps
-from legato.errors import IllegalStateError, JMSSecurityError
+from legato.errors import IllegalStateError, InvalidDestinationError, JMSSecurityError
 
 _Producer = TypeVar("_Producer", bound=ProducerSteps)
 _Consumer = TypeVar("_Consumer", bound=ConsumerSteps)
@@ -97,10 +99,16 @@ class SessionFactory(Generic[_Producer, _Consumer, _Browser]):
             IllegalStateError: the session is closed.
         """
         with self._guard.used():
+            if self._session._groups.bound is not None:
+                return (yield from self._producer_below(self._session._groups.bound, destination))
             target = None if destination is None else checked(destination)
             producer = self._producer_type(self._session, target, self._next_name("p"))
             if target is not None:
-                yield from producer._open_route(target)
+                try:
+                    yield from producer._open_route(target)
+                except RedirectedLinkError as elsewhere:
+                    below = yield from self._session._groups.at(elsewhere)
+                    return (yield from self._producer_below(below, destination))
             self._members.producers.append(producer)
             return producer
 
@@ -138,7 +146,17 @@ class SessionFactory(Generic[_Producer, _Consumer, _Browser]):
                 no_local=no_local and isinstance(found, Topic),
                 priority=priority,
             )
-            return (yield from self._new_consumer(self._next_name("c"), source, prefetch, None))
+            return (
+                yield from self._new_consumer(
+                    self._next_name("c"),
+                    source,
+                    prefetch,
+                    None,
+                    lambda factory: factory.create_consumer(
+                        destination, selector, no_local, prefetch=prefetch, priority=priority
+                    ),
+                )
+            )
 
     def create_durable_consumer(
         self,
@@ -171,7 +189,15 @@ class SessionFactory(Generic[_Producer, _Consumer, _Browser]):
             source = Source(destination=_lasting(topic), selector=selector or None, no_local=no_local, durable=True)
             subscriptions = yield from self._connection._swept_subscriptions()
             link_name = subscriptions.take_unshared(checked_name(name))
-            return (yield from self._new_consumer(link_name, source, prefetch, name))
+            return (
+                yield from self._new_consumer(
+                    link_name,
+                    source,
+                    prefetch,
+                    name,
+                    lambda factory: factory.create_durable_consumer(topic, name, selector, no_local, prefetch=prefetch),
+                )
+            )
 
     def create_durable_subscriber(
         self,
@@ -222,8 +248,16 @@ class SessionFactory(Generic[_Producer, _Consumer, _Browser]):
             end = UnsubscribeEnd(self._session._channel, link_name, name)
             self._session._channel.transport.post(self._session._channel.add, end)
             yield from self._guard.wait(lambda: end.closed, "unsubscribe")
-            if end.error is not None:
-                raise end.error
+            if end.error is None:
+                return
+            # The subscription may be in a group where this session has subscribed.
+            for below in self._session._groups if isinstance(end.error, InvalidDestinationError) else ():
+                try:
+                    yield from below._factory.unsubscribe(name)
+                except InvalidDestinationError:
+                    continue
+                return
+            raise end.error
 
     def create_browser(self, destination: Queue, selector: str | None = None) -> _Browser:
         """A look at the messages of a queue, without consuming them (Jakarta Messaging 4.1.6).
@@ -245,12 +279,32 @@ class SessionFactory(Generic[_Producer, _Consumer, _Browser]):
             )
             subscriptions = yield from self._connection._swept_subscriptions()
             link_name = subscriptions.take_shared(checked_name(name), durable=durable, everybodys=everybodys)
-            return (yield from self._new_consumer(link_name, source, prefetch, name))
+            return (
+                yield from self._new_consumer(
+                    link_name,
+                    source,
+                    prefetch,
+                    name,
+                    lambda factory: factory._new_shared(topic, name, selector, durable, prefetch),
+                )
+            )
 
     def _new_consumer(
-        self, link_name: str, source: Source, prefetch: int | None, subscription: str | None
+        self,
+        link_name: str,
+        source: Source,
+        prefetch: int | None,
+        subscription: str | None,
+        below: Callable[[Any], Steps[_Consumer]],
     ) -> Steps[_Consumer]:
-        """The consumer is the call's until `making` is None; who is interrupted before leaves none behind."""
+        """The consumer is the call's until `making` is None; who is interrupted before leaves none behind.
+
+        Args:
+            below: makes it in a session below this one, if another group of brokers has the destination.
+        """
+        bound = self._session._groups.bound
+        if bound is not None:
+            return (yield from self._made_below(bound, below))
         channel = self._session._channel
         end = ReceiverEnd(channel, link_name, source, self._prefetch if prefetch is None else max(prefetch, 0))
         consumer = self._consumer_type(self._session, end, subscription)
@@ -260,12 +314,24 @@ class SessionFactory(Generic[_Producer, _Consumer, _Browser]):
             yield from self._guard.wait(lambda: end.ready or end.closed, "create a consumer")
             if end.error is not None:
                 raise end.error
-        except BaseException:
+        except BaseException as error:
             channel.transport.post(end.close)
             consumer._release_subscription()
             self._members.making = None
-            raise
+            if not isinstance(error, RedirectedLinkError):
+                raise
+            session = yield from self._session._groups.at(error)
+            return (yield from self._made_below(session, below))
         self._members.consumers.append(consumer)
+        return consumer
+
+    def _producer_below(self, session: Any, destination: Destination | None) -> Steps[_Producer]:
+        made: _Producer = yield from session._factory.create_producer(destination)
+        return made
+
+    def _made_below(self, session: Any, make: Callable[[Any], Steps[_Consumer]]) -> Steps[_Consumer]:
+        consumer = yield from make(session._factory)
+        session._members.making = None
         return consumer
 
 

@@ -9,8 +9,9 @@ from legato.client.calls.browser_steps import BrowserSteps
 from legato.client.calls.consumer_steps import ConsumerSteps
 from legato.client.calls.described import counted, described
 from legato.client.calls.leaving import leaving
+from legato.client.calls.other_groups import SessionGroups
 from legato.client.calls.patience import Losses, Patience
-from legato.client.calls.ports import ConnectionPort
+from legato.client.calls.ports import ConnectionPort, SessionPort
 from legato.client.calls.producer_steps import ProducerSteps
 from legato.client.calls.session_acknowledgements import SessionAcknowledgements
 from legato.client.calls.session_factory import SessionFactory
@@ -41,14 +42,25 @@ class SessionSteps(Generic[_Producer, _Consumer, _Browser]):
     _consumer_type: type[_Consumer]
     _browser_type: type[_Browser]
 
-    def __init__(self, connection: ConnectionPort, name: str, acknowledge_mode: AcknowledgeMode) -> None:
+    def __init__(
+        self,
+        connection: ConnectionPort,
+        name: str,
+        acknowledge_mode: AcknowledgeMode,
+        above: SessionPort | None = None,
+    ) -> None:
         self.acknowledge_mode = acknowledge_mode
         self._connection = connection
         world = connection._world
         options = connection._options
         first = Transaction() if acknowledge_mode is AcknowledgeMode.SESSION_TRANSACTED else None
-        self._channel = Channel(connection._transport, name, acknowledge_mode, first, options.contract, owner=self)
-        self._guard = SessionGuard(self._channel, world.turn())
+        # What is below a session is used in its turn, and wakes who waits for it.
+        gate = None if above is None else above._channel.gate
+        self._channel = Channel(
+            connection._transport, name, acknowledge_mode, first, options.contract, owner=self, gate=gate
+        )
+        self._guard = SessionGuard(self._channel, world.turn() if above is None else above._guard.turn)
+        self._groups = SessionGroups(self, above)
         self._undertakings = Undertakings(self._guard)
         self._members: SessionMembers[_Consumer] = SessionMembers(self._guard)
         self._listeners = SessionListeners(
@@ -82,6 +94,7 @@ class SessionSteps(Generic[_Producer, _Consumer, _Browser]):
         self._factory: SessionFactory[_Producer, _Consumer, _Browser] = SessionFactory(
             self, name, options.prefetch, self._producer_type, self._consumer_type, self._browser_type
         )
+        self._groups.join(above)
         connection._transport.add(self._channel)
 
     def __repr__(self) -> str:
@@ -164,6 +177,7 @@ class SessionSteps(Generic[_Producer, _Consumer, _Browser]):
         self._check_not_in_listener("close")
         if self._channel.closed and not self._members.consumers and not self._members.producers:
             return
+        yield from self._groups.close_within(patience)
         # Called again all of it is done again, which changes nothing: the first call may have been interrupted.
         guard = self._guard
         guard.closed = True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
 from legato.amqp.engine.outcomes import RELEASED, Modified, Outcome, Rejected
 from legato.amqp.names import REJECTED_BY_APPLICATION
@@ -23,6 +24,7 @@ class SessionTransactions:
     Attributes:
         current: the transaction that sends and receives belong to; None if the session is not transacted.
         untold: was rolled back, and its `commit()` was interrupted before it could say so.
+        bound: the transactions of the session below this one, if they are another group's: they are these, then.
     """
 
     __slots__ = (
@@ -32,6 +34,7 @@ class SessionTransactions:
         "_open_ids",
         "_tell_duplicates",
         "_undertakings",
+        "bound",
         "current",
         "untold",
     )
@@ -55,6 +58,7 @@ class SessionTransactions:
         """
         self.current = first
         self.untold: Transaction | None = None
+        self.bound: SessionTransactions | None = None
         self._guard = guard
         self._undertakings = undertakings
         self._tell_duplicates = tell_duplicates
@@ -81,6 +85,9 @@ class SessionTransactions:
             IllegalStateError: the session is not transacted, or closed.
             JMSError: whether it is committed cannot be had: the connection is gone for good (code `IN_DOUBT`).
         """
+        if self.bound is not None:
+            yield from self.bound.commit()
+            return
         with self._guard.used():
             self._guard.check_not_completing("commit")
             self._required()
@@ -136,6 +143,9 @@ class SessionTransactions:
 
     def _decide(self, message: Message, outcome: Outcome) -> None:
         delivery = message._delivery
+        if isinstance(delivery, Delivery) and (below := self._session_of(delivery)) is not None:
+            below._transactions._decide(message, outcome)
+            return
         if self.current is None and self._decide_at_once is None:
             raise IllegalStateError(
                 "The session is neither transacted nor of INDIVIDUAL mode: it acknowledges by itself."
@@ -149,6 +159,12 @@ class SessionTransactions:
             raise IllegalStateError("The transaction that received the message has ended.")
         delivery.verdict = outcome
 
+    def _session_of(self, delivery: Delivery) -> Any:
+        """The session below this one that received a message; None if this one has, or a stranger."""
+        received_by: Any = delivery.consumer.channel
+        own = self._guard.channel
+        return received_by.owner if received_by is not own and received_by.gate is own.gate else None
+
     @property
     def doomed(self) -> bool:
         """Whether a failover has made sure already that `commit()` will raise (CONTRACT B18, D4).
@@ -156,7 +172,7 @@ class SessionTransactions:
         Raises:
             IllegalStateError: the session is not transacted.
         """
-        return self._required().doomed
+        return self._required().doomed if self.bound is None else self.bound.doomed
 
     def rollback(self) -> Steps[None]:
         """Roll back: what was received comes again, in order and counted, what was sent is gone (CONTRACT A4).
@@ -168,6 +184,9 @@ class SessionTransactions:
         Raises:
             IllegalStateError: the session is not transacted, or closed.
         """
+        if self.bound is not None:
+            yield from self.bound.rollback()
+            return
         with self._guard.used():
             self._guard.check_not_completing("roll back")
             self._required()
@@ -190,6 +209,8 @@ class SessionTransactions:
             IllegalStateError: the session is not transacted, one of the producers is closed, or it is not known yet
                 what became of a `commit()` that was interrupted: call it again first.
         """
+        if self.bound is not None:
+            return self.bound.replay()
         with self._guard.used():
             current = self._required()
             if self._undertakings.current is not None:
@@ -229,6 +250,8 @@ class SessionTransactions:
             IllegalStateError: the session is not transacted, or closed; or the transaction is one that is open here.
             JMSError: the connection is gone for good.
         """
+        if self.bound is not None:
+            return (yield from self.bound.commit_outcome(transaction_id))
         with self._guard.used():
             self._required()
             if transaction_id in self._open_ids():

@@ -40,8 +40,8 @@ class ConnectionAttempts:
         """How often in a row the connection was lost before that."""
         self._uri = uri
         self._discovered: tuple[Host, ...] = ()
-        self._detour: Host | None = None
-        """Where the host that was tried last sends us."""
+        self._detour: list[Host] = []
+        """Where a host that was tried sends us: what is left of that to be tried."""
         self._problems: dict[Host, str] = {}
         self._hopeless: set[Host] = set()
         """Hosts that waiting will not help: nobody knows the name, or another protocol is spoken there."""
@@ -66,7 +66,7 @@ class ConnectionAttempts:
         as if the try had failed.
         """
         options = self._uri.options
-        self._detour = None
+        self._detour = []
         self._problems.clear()
         if self._restoring:
             self._rounds_in_vain += 1
@@ -110,8 +110,8 @@ class ConnectionAttempts:
             JMSError: there is none left.
         """
         self._attempts += 1
-        if self._detour is not None:
-            return Try(0.0, self._detour)
+        if self._detour:
+            return Try(0.0, self._detour[0])
         attempt = self._schedule.next(chance, waited_s)
         if attempt is None:
             waited = f" in {waited_s:.0f} s" if waited_s >= 1 else ""
@@ -151,9 +151,10 @@ class ConnectionAttempts:
         if not patient and self._hopeless.issuperset(self._first_hosts):
             raise JMSError(f"No broker can be reached ({self.problems}). Correct the connection URI.", linked=error)
         # Who is sent on twice is sent in circles.
-        on_detour, self._detour = self._detour is not None, None
+        on_detour = bool(self._detour)
+        self._detour = self._detour[1:]
         if isinstance(error, RedirectedError) and not on_detour and self._uri.options.discover:
-            self._detour = error.host
+            self._detour = [*error.hosts]
 
     def connected(self, wire: Wire) -> None:
         """A broker let us in."""
@@ -162,7 +163,7 @@ class ConnectionAttempts:
         else:
             self.connected_once = True
             self._attempts = 0
-        self._detour = None
+        self._detour = []
         if self._uri.options.discover and (offered := offered_hosts(wire.properties, tls=self._uri.tls)):
             self._discovered = offered
 

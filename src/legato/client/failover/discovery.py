@@ -26,6 +26,16 @@ def offered_hosts(properties: dict[str, Any], *, tls: bool) -> tuple[Host, ...]:
     return tuple(dict.fromkeys(host for host in found if host is not None))
 
 
+def hosts_of(info: dict[str, Any], *, tls: bool) -> tuple[Host, ...]:
+    """The brokers that the info of a redirect names: one, as AMQP has it, and all of its group, as ours say.
+
+    Args:
+        info: of the redirect; what in it makes no sense is passed over.
+    """
+    first = host_of(info, tls=tls)
+    return tuple(dict.fromkeys((*(() if first is None else (first,)), *offered_hosts(info, tls=tls))))
+
+
 def host_of(entry: dict[Any, Any], *, tls: bool) -> Host | None:
     """The broker that a map with `network-host`, `port` and `scheme` means; None if it is none for us."""
     named = {str(key): value for key, value in entry.items()}

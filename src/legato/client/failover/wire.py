@@ -17,7 +17,7 @@ from legato.amqp.engine.connection import Connection as Engine
 from legato.amqp.engine.events import Closed, Event, Opened
 from legato.amqp.engine.sasl import SaslClient
 from legato.amqp.engine.settings import Settings
-from legato.client.failover.discovery import REDIRECT, host_of
+from legato.client.failover.discovery import REDIRECT, hosts_of
 from legato.client.failover.peer_problems import (
     NO_GREETING,
     NO_HANDSHAKE,
@@ -88,9 +88,9 @@ class Login(msgspec.Struct, frozen=True):
 
 
 class RedirectedError(JMSError):
-    """A broker that does not serve says who does; `host` is that one, None if it is none for us."""
+    """A broker that does not serve says who does; `hosts` are those of them that we can reach."""
 
-    host: Host | None = None
+    hosts: tuple[Host, ...] = ()
 
 
 class Wire:
@@ -315,7 +315,7 @@ def refusal(host: Host, closed: Closed, *, tls: bool = False) -> JMSError:
     """Why a broker does not let us in."""
     if closed.condition == REDIRECT:
         redirected = RedirectedError(f"{host} does not serve", code=closed.condition)
-        redirected.host = host_of(closed.info, tls=tls)
+        redirected.hosts = hosts_of(closed.info, tls=tls)
         return redirected
     if closed.condition == "amqp:invalid-field" and "container-id" in map(str, closed.info.values()):
         reason = closed.description.rstrip(".") or "It is in use by another connection"

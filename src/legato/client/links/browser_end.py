@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from legato.amqp.engine.events import Attached, Detached, Disposition, Flow, Transfer, TransferAborted, TransferPart
 from legato.client.links.downloads import Download
+from legato.client.links.redirection import redirection
 from legato.client.mapping.conditions import error_of
 from legato.client.mapping.source import Source
 from legato.errors import InvalidSelectorError, JMSError
@@ -113,7 +114,7 @@ class BrowserEnd:
             link.close()
             kind = InvalidSelectorError if self.source.selector and event.condition == "amqp:invalid-field" else None
             what = f"The queue {self.source.destination} cannot be browsed"
-            self._fail(error_of(event.condition, event.description, what, kind))
+            self._fail(redirection(event, what) or error_of(event.condition, event.description, what, kind))
 
     def close(self) -> None:
         """Detach."""

@@ -56,6 +56,7 @@ class Channel(ChannelEnds):
         first: Transaction | None,
         contract: FailoverContract,
         owner: object = None,
+        gate: Gate | None = None,
     ) -> None:
         super().__init__(transport)
         self.name = name
@@ -71,7 +72,7 @@ class Channel(ChannelEnds):
         """Whether messages go to listeners."""
         self.resolving = False
         """Whether the application waits for the truth about what it has: that has to come again for it."""
-        self.gate = Gate()
+        self.gate = Gate() if gate is None else gate
         if first is not None:
             self.coordinator = CoordinatorEnd(self, f"{name}:coordinator", first)
         self.closing = False

@@ -30,6 +30,10 @@ class TransportPort(Protocol):
         """The connection to a broker, if there is one."""
 
     @property
+    def hurry(self) -> Callable[[], None]:
+        """Have the I/O thread look at once."""
+
+    @property
     def flush(self) -> Callable[[], None]:
         """Write now what the engine has to say."""
 

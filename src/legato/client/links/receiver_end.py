@@ -13,6 +13,7 @@ from legato.client.links.deliveries import Delivery, DeliveryState, finish
 from legato.client.links.dispositions import DispositionEnd
 from legato.client.links.downloads import Download
 from legato.client.links.prefetch import FIRST_CREDIT, LARGE_CREDIT
+from legato.client.links.redirection import redirection
 from legato.client.links.session_state import AcknowledgeMode
 from legato.client.mapping.conditions import error_of
 from legato.client.mapping.source import Source
@@ -137,11 +138,11 @@ class ReceiverEnd(DispositionEnd):
             return
         if link is not None:
             link.close()
-        what = "was closed by the broker" if self.ready else "was refused"
-        kind = InvalidSelectorError if self.source.selector and event.condition == "amqp:invalid-field" else None
-        self._refuse(
-            error_of(event.condition, event.description, f"The consumer of {self.source.destination} {what}", kind)
+        what = (
+            f"The consumer of {self.source.destination} {'was closed by the broker' if self.ready else 'was refused'}"
         )
+        kind = InvalidSelectorError if self.source.selector and event.condition == "amqp:invalid-field" else None
+        self._refuse(redirection(event, what) or error_of(event.condition, event.description, what, kind))
 
     def _refuse(self, error: JMSError) -> None:
         """It does not exist any more, or never did."""

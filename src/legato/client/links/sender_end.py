@@ -10,6 +10,7 @@ from legato.amqp import names
 from legato.amqp.engine.events import Attached, Detached, Disposition, Flow
 from legato.amqp.engine.outcomes import Accepted, Modified, Transactional
 from legato.amqp.engine.terminus import Terminus
+from legato.client.links.redirection import redirection
 from legato.client.links.session_state import Outgoing, Send, Transaction, is_stored_already
 from legato.client.links.uploads import Upload
 from legato.client.mapping.conditions import error_of
@@ -96,11 +97,8 @@ class SenderEnd:
             return
         if link is not None:
             link.close()
-        error = error_of(
-            event.condition,
-            event.description,
-            f"The producer for {self.destination} was {'closed by the broker' if self.ready else 'refused'}",
-        )
+        what = f"The producer for {self.destination} was {'closed by the broker' if self.ready else 'refused'}"
+        error = redirection(event, what) or error_of(event.condition, event.description, what)
         # Whoever asked has gone with the queue for replies, as is usual: that is no news. A send to it is refused.
         self.fail(error, usual=event.condition == "amqp:resource-deleted" and isinstance(self.destination, Temporary))
         self.channel.restored(self)

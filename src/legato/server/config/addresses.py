@@ -53,6 +53,10 @@ class Addresses:
             found = self._cache[address] = self._look_up(address)
         return found
 
+    def dead_letter_queues(self) -> set[str]:
+        """The names of dead-letter queues that tables give, as patterns with `{address}`."""
+        return {table["dead_letter_queue"] for _, table in self._tables if table.get("dead_letter_queue")}
+
     def replace(self, other: Addresses) -> None:
         """From now on the tables of `other` hold."""
         self._tables = other._tables

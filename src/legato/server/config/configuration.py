@@ -34,7 +34,20 @@ Mechanism = Literal["EXTERNAL", "SCRAM-SHA-512", "SCRAM-SHA-256", "XOAUTH2", "PL
 ENVIRONMENT_PREFIX = "LEGATO_"
 _LISTS = ("addresses", "mechanisms", "queues")
 _NOWHERE = Origins()
-SECTIONS = ("server", "store", "auth", "tls", "ledger", "ha", "replication", "audit", "bulk", "http", "limits")
+SECTIONS = (
+    "server",
+    "store",
+    "auth",
+    "tls",
+    "ledger",
+    "ha",
+    "replication",
+    "audit",
+    "bulk",
+    "http",
+    "limits",
+    "groups",
+)
 
 
 class ServerSection(msgspec.Struct, forbid_unknown_fields=True):
@@ -262,6 +275,15 @@ class LimitsSection(msgspec.Struct, forbid_unknown_fields=True):
     """Of roles whose members differ, by name."""
 
 
+class GroupsSection(msgspec.Struct, forbid_unknown_fields=True):
+    """`[groups]`: one group of several, each of which serves a share of the addresses."""
+
+    name: str = ""
+    """The group of this broker and of its backups; none if empty."""
+    map: str = ""
+    """A file with the map of groups, the same for all brokers."""
+
+
 class Config(msgspec.Struct, forbid_unknown_fields=True, dict=True):
     """All settings of one server process."""
 
@@ -276,6 +298,7 @@ class Config(msgspec.Struct, forbid_unknown_fields=True, dict=True):
     bulk: BulkSection = msgspec.field(default_factory=BulkSection)
     http: HttpSection = msgspec.field(default_factory=HttpSection)
     limits: LimitsSection = msgspec.field(default_factory=LimitsSection)
+    groups: GroupsSection = msgspec.field(default_factory=GroupsSection)
     address: list[dict[str, Any]] = []
     """`[[address]]` tables, as they are written; `Addresses` checks them."""
     role: list[dict[str, Any]] = []
@@ -447,6 +470,13 @@ def _check(config: Config) -> None:
         raise ConfigError("tls.client_ca needs TLS: tls.certificate and tls.key.")
     if config.tls.client_crl and not config.tls.client_ca:
         raise ConfigError("tls.client_crl needs tls.client_ca.")
+    if bool(config.groups.name) != bool(config.groups.map):
+        raise ConfigError("A broker of a group needs both groups.name and groups.map.")
+    if config.groups.name and config.replication.servers and config.replication.group != config.groups.name:
+        raise ConfigError(
+            f"replication.group is {config.replication.group!r} and groups.name is {config.groups.name!r}: the brokers "
+            "of a group share one log, so give both the same name."
+        )
     memory_mark(config.limits)
     levels = ("DEBUG", "INFO", "WARNING", "ERROR")
     if config.server.log_level not in levels:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from typing import Any
 
 from legato.amqp import names
 from legato.amqp.codec.types import Symbol, UInt
@@ -16,6 +17,7 @@ from legato.server.shell import Peer
 
 log = logging.getLogger("legato.opening")
 
+CONNECTION_REDIRECT = "amqp:connection:redirect"
 SOLE_CONNECTION = "sole-connection-for-container"
 _POLICY = "sole-connection-enforcement-policy"
 _DETECTION = "sole-connection-detection-policy"
@@ -31,16 +33,29 @@ class ContainerRegistry:
         return_window_ms: over which time clients are to spread their return, should they lose the broker now.
         lost: what takes from the broker all that a peer has, when another takes its place.
         names: which container ids there may be.
+        redirection: for the hostname of an open, why and where to send its peer, if another group is meant.
     """
 
-    def __init__(self, return_window_ms: Callable[[], int], lost: Callable[[Peer], None], names: Names) -> None:
+    def __init__(
+        self,
+        return_window_ms: Callable[[], int],
+        lost: Callable[[Peer], None],
+        names: Names,
+        redirection: Callable[[str | None], tuple[str, dict[str, Any]] | None],
+    ) -> None:
         self._return_window_ms = return_window_ms
         self._lost = lost
         self._names = names
+        self._redirection = redirection
         self._by_container: dict[str, set[Peer]] = {}
 
     def open(self, peer: Peer, event: Opened) -> None:
         """A peer opened: answer, or refuse it if it wants to be the only one of its container id and is not."""
+        if (elsewhere := self._redirection(event.hostname)) is not None:
+            why, where = elsewhere
+            log.info("- %s is sent to another group: %s", peer.name, quoted(event.hostname or ""))
+            peer.amqp.refuse(CONNECTION_REDIRECT, why, where)
+            return
         try:
             self._names.check(event.container_id, "a container")
         except UnfitName as unfit:

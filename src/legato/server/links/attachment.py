@@ -26,6 +26,7 @@ from legato.server.links.link_roles import (
     StatusLink,
     SubscriptionLookup,
 )
+from legato.server.links.membership import Elsewhere, Membership
 from legato.server.links.nodes import Nodes
 from legato.server.links.producer_credit import ProducerCredit
 from legato.server.links.producer_links import ProducerLinks
@@ -54,6 +55,7 @@ class Links:
         heartbeats: Heartbeats,
         max_message_bytes: int,
         names: Names,
+        membership: Membership,
     ) -> None:
         self._shell = shell
         self._broker = broker
@@ -61,9 +63,9 @@ class Links:
         self._expiry_timers = expiry_timers
         self._heartbeats = heartbeats
         self._registry = registry = Registry()
-        self.nodes = Nodes(broker, names)
+        self.nodes = Nodes(broker, names, membership)
         self.closer = LinkCloser(broker, registry, self._cut_off, shell.touch)
-        self.temporaries = Temporaries(broker, registry, self.closer, expiry_timers, names)
+        self.temporaries = Temporaries(broker, registry, self.closer, expiry_timers, names, membership)
         self.closer.deleted = self.temporaries.forget
         self._consumers = consumers = Consumers(shell, broker, registry, expiry_timers, self._taken_over)
         self._producer_links = ProducerLinks(
@@ -92,7 +94,7 @@ class Links:
                 self._shell.audit.say(
                     "denial", peer, "denied", operation=operation, object=terminus.address, reason=str(refused)
                 )
-            link.refuse(refused.condition, str(refused))
+            link.refuse(refused.condition, str(refused), refused.info if isinstance(refused, Elsewhere) else None)
         peer.holdings.count_links(len(peer.links))
 
     def _attach_sender(self, peer: Peer, link: Sender) -> None:

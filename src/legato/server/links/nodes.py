@@ -11,6 +11,7 @@ from legato.server.access.permissions import CREATE
 from legato.server.limits.accounts import Holdings
 from legato.server.limits.names import Names
 from legato.server.links.link_roles import Node
+from legato.server.links.membership import Membership
 from legato.server.links.refused import NOT_ALLOWED, NOT_FOUND, Refused
 from legato.server.links.subscription_names import DURABLE_PREFIX, VOLATILE_PREFIX
 from legato.server.shell import Rights
@@ -28,8 +29,9 @@ _QUEUE_CAPABILITIES = {"queue", "temporary-queue"}
 class Nodes:
     """Finds the node of an address, or creates it where that is allowed."""
 
-    def __init__(self, broker: Broker, names: Names) -> None:
+    def __init__(self, broker: Broker, names: Names, membership: Membership) -> None:
         self._broker = broker
+        self._membership = membership
         self._names = names
 
     def find(
@@ -50,6 +52,7 @@ class Nodes:
 
         Raises:
             Refused: the name is the broker's own, or a temporary destination that is gone.
+            Elsewhere: another group of brokers serves it.
             UnfitName: there is no such node yet, and none can have that name.
             LimitExceeded: there is no such node yet, and whose holdings these are made too many.
             Refusal: the core has no such node and makes none, or it is not allowed.
@@ -72,8 +75,10 @@ class Nodes:
         if address.startswith(_TEMPORARY):
             node = self._broker.directory.lookup(address)
             if node is None:
+                self._membership.demand_temporary(address)
                 raise Refused(NOT_FOUND, f"The temporary destination {address!r} is gone.")
             return node
+        self._membership.demand(address)
         directory = self._broker.directory
         if topic is None:
             node = directory.lookup(address)
@@ -105,10 +110,12 @@ class Nodes:
 
         Raises:
             Refused: the name is one that the broker gives.
+            Elsewhere: another group of brokers serves it.
             UnfitName: there is no such node yet, and none can have that name.
         """
         if not address or address.startswith((*_RESERVED, *_TEMPORARY, TOPIC_PREFIX, QUEUE_PREFIX)):
             raise Refused(NOT_ALLOWED, f"{address!r} is no name for a queue or topic.")
+        self._membership.demand(address)
         directory = self._broker.directory
         node = directory.find_topic(address) if topic else directory.find_queue(address)
         if node is not None:

@@ -18,6 +18,7 @@ from legato.server.links.expiry_timers import ExpiryTimers
 from legato.server.links.link_closing import LinkCloser
 from legato.server.links.link_endings import LinkEnding, kept_policy
 from legato.server.links.link_roles import Node
+from legato.server.links.membership import Membership
 from legato.server.links.nodes import TEMPORARY_QUEUE_PREFIX, TEMPORARY_TOPIC_PREFIX, TOPIC_PREFIX, wants_topic
 from legato.server.links.refused import NOT_ALLOWED, RESOURCE_LOCKED, Refused
 from legato.server.links.registry import Registry
@@ -64,9 +65,16 @@ class Temporaries:
     """The dynamic nodes of this epoch, created or claimed again; the core deletes those that nobody claims."""
 
     def __init__(
-        self, broker: Broker, registry: Registry, closer: LinkCloser, expiry_timers: ExpiryTimers, names: Names
+        self,
+        broker: Broker,
+        registry: Registry,
+        closer: LinkCloser,
+        expiry_timers: ExpiryTimers,
+        names: Names,
+        membership: Membership,
     ) -> None:
         self._broker = broker
+        self._membership = membership
         self._names = names
         self._registry = registry
         self._closer = closer
@@ -88,7 +96,7 @@ class Temporaries:
         prefix = TEMPORARY_TOPIC_PREFIX if topic else TEMPORARY_QUEUE_PREFIX
         wanted = link.remote_properties.get(names.TEMPORARY_NAME)
         if wanted is None:
-            name = new_unique_name(prefix)
+            name = new_unique_name(self._membership.temporary_prefix(prefix))
         elif isinstance(wanted, str) and wanted.startswith(prefix) and len(wanted) > len(prefix):
             name = str(wanted)
         else:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Iterable
+from typing import Any, Protocol
 
 import msgspec
 
@@ -11,6 +12,7 @@ from legato.core.broker import Broker
 from legato.replication.arbiter import ReplicaStatus
 from legato.server.config.configuration import Config
 from legato.server.limits.memory_mark import HeldMemory
+from legato.server.links.membership import Membership
 from legato.server.management.takeover_report import Failover, Takeover
 from legato.server.management.views import Inspector, QueueStatus, TopicStatus
 from legato.server.shell import Shell
@@ -52,6 +54,8 @@ class Status(msgspec.Struct):
     """What connections hold in memory."""
     replication: ReplicaStatus | None = None
     """The log that brokers of its group share; None if it has none."""
+    group: dict[str, Any] | None = None
+    """The group it belongs to, the revision of the map, and queues with messages that are another group's by it."""
 
 
 class Serving(Shell, Protocol):
@@ -62,6 +66,7 @@ class Serving(Shell, Protocol):
     internal_errors: int
     started_us: int
     takeover: Takeover
+    membership: Membership
     upkeep: Upkeep
 
     @property
@@ -103,4 +108,16 @@ def snapshot(service: Serving, store: Store, inspector: Inspector, rows_max: int
         slow_consumers=sum(peer.slow_consumers for peer in service.peers),
         memory=service.held_memory(),
         replication=service.replication(),
+        group=_group(service.membership, rows),
     )
+
+
+def _group(membership: Membership, rows: Iterable[object]) -> dict[str, Any] | None:
+    stranded: dict[str, str] = {}
+    if membership.map is not None:
+        for row in rows:
+            if isinstance(row, QueueStatus) and row.depth and not row.temporary:
+                owner = membership.owner_of(row.address)
+                if owner is not None and owner.name != membership.name:
+                    stranded[row.name] = owner.name
+    return membership.describe(stranded)

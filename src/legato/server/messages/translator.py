@@ -76,6 +76,7 @@ class Translator:
     Args:
         return_window_ms: over which time clients are to spread their return, should they lose the broker now.
         status: what a status link is answered with.
+        redirection: for the hostname of an open, why and where to send its peer, if another group is meant.
     """
 
     def __init__(
@@ -90,6 +91,7 @@ class Translator:
         expiry_timers: ExpiryTimers,
         status: Callable[[], Any],
         names: Names,
+        redirection: Callable[[str | None], tuple[str, dict[str, Any]] | None],
     ) -> None:
         self._shell = shell
         self._broker = broker
@@ -97,7 +99,9 @@ class Translator:
         self._management = management
         self._transfers = transfers
         self._uploads = transfers.uploads
-        self._containers = ContainerRegistry(return_window_ms, lambda peer: self._let_go(peer, LinkEnding.LOST), names)
+        self._containers = ContainerRegistry(
+            return_window_ms, lambda peer: self._let_go(peer, LinkEnding.LOST), names, redirection
+        )
         self._heartbeats = heartbeats
         self._expiry_timers = expiry_timers
         self._status = status

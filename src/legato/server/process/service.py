@@ -20,7 +20,7 @@ from legato.core.broker import Broker
 from legato.core.consumers import Browser, Consumer
 from legato.core.facts import ActionAudited
 from legato.core.records import Meta
-from legato.errors import StoreError
+from legato.errors import ConfigError, StoreError
 from legato.ha.heartbeat_connection import BACKUP_USER
 from legato.ha.lease import Lease, Standing
 from legato.replication.arbiter import ReplicaStatus
@@ -28,6 +28,7 @@ from legato.server.access.access import Access
 from legato.server.access.roles import read_roles
 from legato.server.config.addresses import Addresses
 from legato.server.config.configuration import Config, check_intervals, memory_mark
+from legato.server.config.group_maps import last_group_map
 from legato.server.connections.handshake import Handshake
 from legato.server.connections.reconnect_pacing import ReconnectPacing
 from legato.server.connections.turns import Turns
@@ -44,6 +45,7 @@ from legato.server.links.attachment import Links
 from legato.server.links.expiry_timers import ExpiryTimers
 from legato.server.links.heartbeats import Heartbeats
 from legato.server.links.link_roles import ManagementReplies
+from legato.server.links.membership import Membership
 from legato.server.links.producer_credit import ProducerCredit
 from legato.server.links.refused import NO_BACKUP, Refused
 from legato.server.links.timeouts import TimeoutReview
@@ -176,6 +178,12 @@ class Service:
         self.audit.say("epoch", None, "allowed", object=config.server.listen)
         self.access = Access(read_roles(config.role), self.authentication.users)
         self.accounts = Accounts(config.limits, lambda: clock.monotonic_ms() / 1000, log.warning)
+        self.membership = Membership(
+            config.groups.name,
+            last_group_map(config),
+            secure=bool(config.tls.certificate),
+            dead_letter_queues=self.addresses.dead_letter_queues,
+        )
         self._names = Names(config.limits.name_bytes, printable=config.limits.names_printable)
         self._read_config = read_config
         self._lease = lease
@@ -212,6 +220,7 @@ class Service:
             self.heartbeats,
             config.server.max_message_bytes,
             self._names,
+            self.membership,
         )
         self._executor.cut = links.closer.cut
         management = Management(self, self.broker, links.nodes, self._make_operations(links))
@@ -227,6 +236,7 @@ class Service:
             self.expiry_timers,
             self.inspector.broker,
             self._names,
+            self.membership.redirection,
         )
         invariants = (
             InvariantCheck(self.broker, store, clock, lambda error: loop.call_soon(self.fatal, error))
@@ -431,6 +441,7 @@ class Service:
         users = self.authentication.users.renewed(config)
         see_usable(config, users, self.config)
         permissions = read_roles(config.role)
+        self._renew_map(config)
         self.addresses.replace(Addresses(config.address))
         self.config.auth = config.auth
         if self.config.tls.certificate and (tls := tls_context(config.tls)) is not None:
@@ -462,6 +473,25 @@ class Service:
         self._links.review_credit()
         self.advance()
         log.info("= settings of addresses and users were read again")
+
+    def _renew_map(self, config: Config) -> None:
+        """Go by the map of groups as it is now. Links stay where they are; the next attach goes where it says.
+
+        Raises:
+            ConfigError: it is an older one, or another one under the same revision, or this is another group's broker.
+        """
+        if config.groups.name != self.config.groups.name:
+            raise ConfigError(
+                f"groups.name was {self.config.groups.name!r} and is {config.groups.name!r}: "
+                "a broker changes its group only when it starts."
+            )
+        group_map = last_group_map(config)
+        if group_map is None:
+            return
+        if self.membership.replace(group_map):
+            log.info("= the map of groups has revision %d: %d groups", group_map.revision, len(group_map.group))
+        self.config.__dict__.update(group_map=group_map)
+        self.config.groups = config.groups
 
     def expel(self, peer: Peer, why: str, condition: str = "amqp:connection:forced") -> None:
         """Close its connection, and say why; its client may log in again."""

@@ -7,12 +7,14 @@ from pathlib import Path
 from legato.errors import ConfigError
 from legato.server.access.roles import check_roles, read_roles
 from legato.server.config.configuration import Config
+from legato.server.config.group_maps import read_group_map
 from legato.server.identity.audit_trail import check_audit_file
 from legato.server.identity.certificate_expiry import expiry_warnings
 from legato.server.identity.certificates import check_rules, tls_context
 from legato.server.identity.exposure import check_exposure, find_lockouts, find_views
 from legato.server.identity.tokens import Tokens
 from legato.server.identity.users import Users
+from legato.server.links.membership import check_member
 from legato.server.storage.ledger_process import LedgerProcess
 
 
@@ -45,6 +47,8 @@ def _see_usable(config: Config, users: Users, former: Config | None) -> list[str
             "ledger.enabled needs pyarrow, which is not installed: pip install 'legato[ledger]', or leave it out."
         )
     tls_context(config.tls)
+    if (group_map := read_group_map(config)) is not None:
+        check_member(config.groups.name, group_map)
     if config.audit.file:
         check_audit_file(Path(config.audit.file))
     check_rules(config.auth.external_user)

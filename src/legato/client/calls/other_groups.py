@@ -1,0 +1,163 @@
+"""Other groups of brokers: the connections and sessions below an application's own, to which redirected links go.
+
+A broker refuses the link of an address that another group serves, and says where that is. Then the session has another
+one below it, on a connection to that group, and what the application gets is that session's. It does not see the
+difference: both sessions have one turn and one gate, so that one thread at a time uses them and their listeners do not
+run at once, and an acknowledgement covers what both have received. Only a transaction is one group's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from legato.client.calls.patience import Patience
+from legato.client.failover.discovery import hosts_of
+from legato.client.links.redirection import RedirectedLinkError
+from legato.client.steps import Steps
+from legato.errors import IllegalStateError
+
+
+class ConnectionGroups:
+    """The connections below one, by the name of their group."""
+
+    __slots__ = ("_above", "_below")
+
+    def __init__(self, above: Any) -> None:
+        self._above = above
+        self._below: dict[str, Any] = {}
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(list(self._below.values()))
+
+    def at(self, elsewhere: RedirectedLinkError) -> Steps[Any]:
+        """The connection to the group that a broker named; it is made if there is none.
+
+        Raises:
+            RedirectedLinkError: the broker named none that can be reached in our way, or `discover` is off.
+            JMSError: none of its brokers lets us in.
+        """
+        above = self._above
+        hosts = hosts_of(elsewhere.info, tls=above._uri.tls) if above._options.discover else ()
+        if not hosts:
+            raise elsewhere
+        group = elsewhere.info.get("hostname")
+        name = str(group) if isinstance(group, str) and group else str(hosts[0])
+        found = self._below.get(name)
+        if found is not None and found._transport.error is None:
+            return found
+        options = msgspec.structs.replace(above._options, vhost=name, client_id=above._client_id)
+        made = type(above)(
+            msgspec.structs.replace(above._uri, hosts=hosts, options=options), above._tls, above._token, above
+        )
+        yield from made._connect()
+        # Of two threads that come at once the first one's is everybody's.
+        below = self._below.setdefault(name, made) if found is None else made
+        self._below[name] = below
+        if below is not made:
+            made._transport.give_up()
+        if above._closed:
+            below._transport.give_up()
+            raise IllegalStateError("The connection is closed.")
+        if above._transport.started:
+            below.start()
+        return below
+
+    def start(self) -> None:
+        """Let messages come from all of them."""
+        for below in self:
+            below.start()
+
+    def stop(self) -> Steps[None]:
+        """Hold messages of all of them back."""
+        for below in self:
+            yield from below._stop()
+
+    def close_within(self, patience: Patience) -> Steps[None]:
+        """Close all of them."""
+        for below in self:
+            yield from below._close_within(patience)
+
+
+class SessionGroups:
+    """The sessions below one.
+
+    Attributes:
+        bound: the one that has the transactions, if they are another group's.
+    """
+
+    __slots__ = ("_above", "_below", "_session", "bound")
+
+    def __init__(self, session: Any, above: Any) -> None:
+        self._session = session
+        self._above = above
+        self._below: dict[int, Any] = {}
+        self.bound: Any = None
+
+    def join(self, above: Any) -> None:
+        """Acknowledge together with the session above."""
+        if above is not None:
+            self._session._acknowledgements.join(above._acknowledgements)
+
+    def at(self, elsewhere: RedirectedLinkError) -> Steps[Any]:
+        """The session below this one with the group that a broker named.
+
+        Raises:
+            RedirectedLinkError: it cannot be followed.
+            IllegalStateError: the session is transacted, and works with another group already.
+            JMSError: none of the group's brokers lets us in.
+        """
+        session = self._session
+        transacted = session.acknowledge_mode == 0
+        if transacted and (self._above is not None or self._is_in_use()):
+            raise IllegalStateError(
+                f"A transaction cannot span two groups of brokers. {elsewhere} "
+                "Use another transacted session for it, or pin both addresses to one group.",
+                code=elsewhere.code,
+                linked=elsewhere,
+            )
+        if self._above is not None:
+            # Two brokers that send us to each other have different maps.
+            raise elsewhere
+        connection = yield from session._connection._groups.at(elsewhere)
+        below = self._session_in(connection)
+        if transacted and self.bound is None:
+            self.bound = below
+            session._transactions.bound = below._transactions
+            for producer in list(session._members.producers):
+                producer._move(below)
+        return below
+
+    def browsing_at(self, elsewhere: RedirectedLinkError) -> Steps[Any]:
+        """Likewise for a browser, which is in no transaction.
+
+        Raises:
+            RedirectedLinkError: it cannot be followed.
+            JMSError: none of the group's brokers lets us in.
+        """
+        if self._above is not None:
+            raise elsewhere
+        session = self._session
+        connection = yield from session._connection._groups.at(elsewhere)
+        return self._session_in(connection)
+
+    def _session_in(self, connection: Any) -> Any:
+        below = self._below.get(id(connection))
+        if below is None:
+            below = self._below[id(connection)] = connection._create_below(self._session)
+        return below
+
+    def _is_in_use(self) -> bool:
+        """Whether links of its own may be part of a transaction."""
+        members = self._session._members
+        return bool(members.consumers or members.closing or any(each._routes for each in members.producers))
+
+    def close_within(self, patience: Patience) -> Steps[None]:
+        """Close all sessions below."""
+        for below in list(self._below.values()):
+            yield from below._close_within(patience)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(list(self._below.values()))
