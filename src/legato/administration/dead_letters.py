@@ -160,6 +160,11 @@ def dead_letter_queues(url: str, *, muted: bool = False) -> list[dict[str, Any]]
     return sorted((row for row in found if row["depth"]), key=lambda row: str(row["name"]))
 
 
+def muted_count(url: str) -> int:
+    """How many dead letters are muted."""
+    return sum(int(row["depth"]) for row in dead_letter_queues(url, muted=True))
+
+
 def is_dead(row: dict[str, Any]) -> bool:
     """Whether a queue holds dead letters."""
     return bool(row.get("dead_letters"))
@@ -270,6 +275,8 @@ def _named(found: Sequence[Letter], name: str, queue: str) -> Letter:
     if matched:
         ids = _some([quoted(letter.id) for letter in matched])
         raise JMSError(f"{len(matched)} dead letters of {queue} have an id that begins with {name!r}: {ids}.")
+    if any(letter.cause == name for letter in found):
+        raise JMSError(f"{name} is a cause, not an id: `legato dlq list {queue} --cause {name}` lists the ids.")
     ids = f"There are {_some([quoted(letter.id) for letter in found])}." if found else "There is none at all."
     raise JMSError(f"No dead letter of {queue} has an id that begins with {name!r}. {ids}")
 

@@ -101,6 +101,8 @@ def list_letters(
         each = [letter for _, found in everything for letter in found]
         raise JMSError(dead_letters.none_matches(each, "", cause, trace))
     dead_letter_rendering.print_causes([(row, found) for row, found in groups if found], as_json=as_json)
+    if not muted and not as_json and (count := dead_letters.muted_count(url)):
+        say(f"{_letters(count)} {'is' if count == 1 else 'are'} muted: legato dlq list --muted")
 
 
 @app.command("show")

@@ -139,13 +139,18 @@ def print_status(answer: dict[str, Any]) -> None:
 def broker_lines(answer: dict[str, Any]) -> list[str]:
     """What a broker is, who is connected, and how much room it has, in sentences."""
     room = max(min(answer["store_capacity_bytes"] - answer["store_used_bytes"], answer["free_disk_bytes"]), 0)
-    count = answer["connections"]
     return [
         f"{quoted(answer['container_id'])} is the {answer['role']} at {quoted(answer['listen'])}, "
         f"in epoch {answer['epoch']}.",
-        f"{'1 client is' if count == 1 else f'{count:,} clients are'} connected. "
+        f"{_clients(answer['connections'])} "
         f"The store uses {size(answer['store_used_bytes'])}, and has room for {size(room)} more.",
     ]
+
+
+def _clients(connections: int) -> str:
+    if connections <= 1:
+        return "No client is connected but this command."
+    return f"{connections:,} clients are connected, this command and backups included."
 
 
 def memory_lines(memory: dict[str, Any]) -> list[str]:

@@ -157,6 +157,7 @@ def test_what_is_muted_is_in_no_list_until_it_is_unmuted(dlq: Dlq, calm_pair: Br
     assert [message.body for message in waiting(calm_pair.url, f"DLQ.{name}")] == ["one"]
     [muted] = [json.loads(line) for line in dlq("list", name, "--muted", "--json").stdout.splitlines()]
     assert muted["message"]["properties"]["legato_muted_reason"] == "test data"
+    assert "muted: legato dlq list --muted" in dlq("list").stdout
     assert dlq("unmute", name, "--all").stdout == "unmuted 1 dead letter\n"
     assert [message.body for message in waiting(calm_pair.url, f"DLQ.{name}")] == ["one", "two"]
 
@@ -233,6 +234,8 @@ def test_a_cause_id_or_queue_that_there_is_not_is_an_error_that_names_those_that
     name = f"{prefix}jobs"
     bury(calm_pair.url, name, "one", "two", legato_trace_id="order:17")
     [first, second] = [json.loads(line) for line in dlq("list", name, "--json").stdout.splitlines()]
+    error = str(dlq("show", name, first["cause"], code=1).exception)
+    assert error.startswith(f"{first['cause']} is a cause, not an id: `legato dlq list DLQ.{name} --cause "), error
     cause = f"{first['cause']} (ValueError: never works #): 2"
     for words in (
         ["mute", name, "--reason", "test"],

@@ -2,6 +2,7 @@
 
 import pytest
 
+from legato.cli.rendering import broker_lines
 from legato.cli.status import HANDING_OVER, PRIMARY, show_one_primary
 from legato.ha.roles import Role
 
@@ -21,3 +22,24 @@ def test_a_broker_that_answers_and_one_that_is_recorded_are_not_both_the_primary
 
 def test_the_roles_are_spelled_as_brokers_spell_them() -> None:
     assert (PRIMARY, HANDING_OVER) == (Role.PRIMARY, Role.HANDING_OVER)
+
+
+@pytest.mark.parametrize(
+    ("connections", "said"),
+    [
+        (1, "No client is connected but this command."),
+        (3, "3 clients are connected, this command and backups included."),
+    ],
+)
+def test_who_asks_is_not_told_to_be_a_client_of_others(connections: int, said: str) -> None:
+    answer = {
+        "container_id": "legato@one",
+        "role": "primary",
+        "listen": "localhost:5672",
+        "epoch": 1,
+        "connections": connections,
+        "store_used_bytes": 0,
+        "store_capacity_bytes": 1 << 30,
+        "free_disk_bytes": 1 << 30,
+    }
+    assert broker_lines(answer)[1].startswith(said)

@@ -96,6 +96,7 @@ class Runtime:
             if self._lock.try_acquire():
                 takeover: Takeover | None = Takeover(STARTED, 0.0)
             else:
+                self._tell_role()
                 await see_bindable(self._config)
                 takeover = await self._stand_by()
             while takeover is not None:
@@ -175,12 +176,16 @@ class Runtime:
     def _turn(self, event: Event) -> None:
         """Take the role that `event` leads to, and let others know."""
         self._role = next_role(self._role, event)
-        # Whoever ends for good hands over to nobody, if there is no backup.
-        log.info("= %s", "stopping" if self._role is Role.HANDING_OVER and self._stop.is_set() else self._role)
+        if event is not Event.STARTED:  # Whether it is a backup is known, and told, when somebody else has the lock.
+            self._tell_role()
         self._monitor.turn(self._role, self._epoch)
         if self._membership is not None:
             self._membership.update(role=self._role, epoch=self._epoch)
         self._inform()
+
+    def _tell_role(self) -> None:
+        """Whoever ends for good hands over to nobody, if there is no backup."""
+        log.info("= %s", "stopping" if self._role is Role.HANDING_OVER and self._stop.is_set() else self._role)
 
     def _inform(self) -> None:
         """Write our record for others, if there was no room for it before."""
