@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from legato.amqp.codec.stubs import read_stub
+from legato.core.fact_runs import single_batch
 from legato.core.facts import (
     AnyFact,
     AssignmentAcknowledged,
@@ -54,6 +55,7 @@ class Durable(Record):
         self.counts["commits"] += 1
         if batch.epoch != self.epoch:
             raise self.broken(f"P7: epoch {batch.epoch} committed in epoch {self.epoch}")
+        batch = single_batch(batch)
         self._check_transactions(batch.facts)
         bodies, runs = iter(batch.bodies), iter(batch.runs)
         self._kept, self._kept_before = set(), self._kept

@@ -11,7 +11,7 @@ from legato.core.consumers import Consumer
 from legato.core.dispatch_modes import DispatchModes
 from legato.core.effects import Confirm, Discharged
 from legato.core.lanes import Lane
-from legato.core.message import Message
+from legato.core.message import Message, MessageRun
 from legato.core.outgoing import Outgoing as Publication
 from legato.core.producers import Producer
 from legato.core.queues import Queue
@@ -48,10 +48,14 @@ def confirm_before_commit(self: Broker, now_us: int) -> Batch | None:
     """Producers hear of a message before it is durable."""
     batch = _take_batch(self, now_us)
     if batch is not None and self.kernel.in_flight is not None:
-        told = [message for message in self.kernel.in_flight.stored if message.token is not None]
-        self.kernel.effects.append(Confirm([message.token for message in told]))
-        for message in told:
-            message.token = None
+        told = []
+        for message in self.kernel.in_flight.stored:
+            if isinstance(message, MessageRun):
+                token, message.tokens = message.tokens, None
+            else:
+                token, message.token = message.token, None
+            told += [token] if token is not None else []
+        self.kernel.effects.append(Confirm(told))
     return batch
 
 
@@ -61,8 +65,12 @@ def deliver_before_commit(self: Broker, now_us: int) -> Batch | None:
     if batch is not None and self.kernel.in_flight is not None:
         for message in self.kernel.in_flight.stored:
             lane = message.queue.lane(message.seq)
-            lane.mark = max(lane.mark, message.seq)
-            lane.append(message)
+            if isinstance(message, MessageRun):
+                lane.mark = max(lane.mark, message.last_seq)
+                lane.append_run(message)
+            else:
+                lane.mark = max(lane.mark, message.seq)
+                lane.append(message)
             self.dispatcher.dispatch(message.queue)
     return batch
 

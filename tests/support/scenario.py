@@ -38,6 +38,10 @@ from legato.store.memory import MemoryStore
 from tests.support.bodies import TextBodies
 
 
+class RunTokens(tuple[Any, ...]):
+    """The tokens of messages that were published as a run."""
+
+
 class Scenario:
     """Commands go to the broker; what becomes visible is gathered per consumer and token."""
 
@@ -223,7 +227,8 @@ class Scenario:
                 case Show(messages=messages):
                     self.shown += [message.seq for message in messages]
                 case Confirm(tokens=tokens):
-                    self.confirmed += tokens
+                    for token in tokens:
+                        self.confirmed += token if isinstance(token, RunTokens) else [token]
                 case ConfirmDuplicates(tokens=tokens):
                     self.duplicates += tokens
                 case SettleSends(tokens=tokens, duplicates=duplicates):

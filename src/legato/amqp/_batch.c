@@ -346,3 +346,116 @@ size_t step_over_deliveries(const char *bytes, size_t size, size_t at)
     }
     return at;
 }
+
+static int has_bytes(const unsigned char *data, size_t begin, size_t end, const char *wanted, size_t size)
+{
+    while (size > 0 && begin + size <= end) {
+        const unsigned char *found = memchr(data + begin, wanted[0], end - begin - size + 1);
+        if (found == NULL)
+            return 0;
+        if (memcmp(found, wanted, size) == 0)
+            return 1;
+        begin = (size_t)(found - data) + 1;
+    }
+    return 0;
+}
+
+static int same_bytes(const unsigned char *data, size_t size, size_t at, const char *piece, size_t piece_size)
+{
+    return at <= size && piece_size <= size - at && memcmp(data + at, piece, piece_size) == 0;
+}
+
+enum {
+    SHORT_DATA = 0xA0,
+    SHORT_TEXT = 0xA1,
+    LONG_DATA = 0xB0,
+    LONG_TEXT = 0xB1,
+    SHORT_MAP = 0xC1,
+    LONG_MAP = 0xD1,
+    DATA_SECTION = 0x75,
+    VALUE_SECTION = 0x77,
+};
+
+/* Where the keys and values of the map lie whose size is at `at`; 0 if it is not whole. */
+static size_t map_extent(const unsigned char *data, size_t size, size_t *at, int code)
+{
+    size_t width = code == SHORT_MAP ? 1 : 4;
+    if (size < *at + 2 * width)
+        return 0;
+    size_t length = width == 1 ? data[*at] : u32(data + *at);
+    size_t end = *at + width + length;
+    *at += 2 * width;
+    return length >= width && end <= size ? end : 0;
+}
+
+static int is_of_layout(const unsigned char *data, size_t size, const layout *l)
+{
+    if (!same_bytes(data, size, 0, l->prefix, l->prefix_size)
+        || !same_bytes(data, size, l->tail_at, l->tail, l->tail_size)
+        || !same_bytes(data, size, l->middle_at, l->middle, l->middle_size)
+        || !same_bytes(data, size, l->id_end, l->correlated, l->correlated_size))
+        return 0;
+    size_t at = l->tail_end;
+    int last = l->last;
+    if (l->has_properties) {
+        size_t end = map_extent(data, size, &at, last);
+        if (end == 0 || end - at > l->map_bytes_max)
+            return 0;
+        if (has_bytes(data, at, end, l->forbidden, l->forbidden_size)
+            || has_bytes(data, at, end, l->forbidden_too, l->forbidden_too_size))
+            return 0;
+        if (size < end + 4 || data[end] != 0 || data[end + 1] != 0x53
+            || (data[end + 2] != DATA_SECTION && data[end + 2] != VALUE_SECTION))
+            return 0;
+        last = data[end + 3];
+        at = end + 4;
+    }
+    if (last == SHORT_DATA || last == SHORT_TEXT) {
+        if (size < at + 1 || at + 1 + data[at] != size)
+            return 0;
+    } else if (last != LONG_DATA && last != LONG_TEXT) {
+        return 0;
+    } else if (size < at + 4 || at + 4 + (size_t)u32(data + at) != size) {
+        return 0;
+    }
+    if (size >= l->last_bytes_size && memcmp(data + size - l->last_bytes_size, l->last_bytes, l->last_bytes_size) == 0)
+        return 0;
+    for (size_t i = l->id_at; i < l->id_end; i++)
+        if (data[i] >= 0x80)
+            return 0;
+    return 1;
+}
+
+int match_layout(const char *bytes, const uint32_t *ends, int first, int count, const layout *layout, char *ids)
+{
+    size_t id_size = layout->id_end - layout->id_at;
+    uint32_t start = first > 0 ? ends[first - 1] : 0;
+    int matched = 0;
+    for (int i = first; i < count; i++, matched++) {
+        const unsigned char *data = (const unsigned char *)bytes + start;
+        if (!is_of_layout(data, ends[i] - start, layout))
+            break;
+        memcpy(ids + (size_t)matched * id_size, data + layout->id_at, id_size);
+        start = ends[i];
+    }
+    return matched;
+}
+
+_Bool consecutive(const char *tags, const char *sizes, int count, uint64_t number_max, uint64_t *number)
+{
+    uint64_t next = 0;
+    for (int i = 0; i < count; i++) {
+        const unsigned char *tag = (const unsigned char *)tags + (size_t)i * TAG_BYTES_MAX;
+        uint64_t value = 0;
+        if (sizes[i] < 1 || sizes[i] > 8)
+            return 0;
+        for (int at = 0; at < sizes[i]; at++)
+            value = value << 8 | tag[at];
+        if (value > number_max || (i > 0 && value != next))
+            return 0;
+        if (i == 0)
+            *number = value;
+        next = value + 1;
+    }
+    return count > 0;
+}

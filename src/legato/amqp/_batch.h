@@ -66,3 +66,21 @@ int inspect_frames(const char *data, size_t size, size_t at, uint64_t *skip, uin
 /* Where from `at` on the first frame begins that is neither empty nor a transfer or disposition written the usual way;
    `size` or more if there is none, or where one begins of which less is there than its descriptor. */
 size_t step_over_deliveries(const char *data, size_t size, size_t at);
+
+/* What messages of one layout have in common, and where they differ: see `codec/shapes.py`. Lengths may be 0. */
+typedef struct {
+    const char *prefix, *correlated, *middle, *tail, *forbidden, *forbidden_too, *last_bytes;
+    size_t prefix_size, correlated_size, middle_size, tail_size, forbidden_size, forbidden_too_size, last_bytes_size;
+    size_t id_at, id_end, middle_at, tail_at, tail_end, map_bytes_max;
+    int last;
+    int has_properties;
+} layout;
+
+/* How many messages from `first` on, of `count`, are of a layout: each ends in `bytes` where `ends` says. None ends with
+   `last_bytes`, has one of the forbidden texts in its application properties, or an id that is not ASCII. Their ids are
+   written to `ids`, one behind the other. */
+int match_layout(const char *bytes, const uint32_t *ends, int first, int count, const layout *layout, char *ids);
+
+/* Whether tags are numbers, big-endian and of at most 8 bytes, each one more than the one before and none above
+   `number_max`; the first is written to `number`. */
+_Bool consecutive(const char *tags, const char *sizes, int count, uint64_t number_max, uint64_t *number);

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from legato.core.commit import Commit
 from legato.core.effects import Room
-from legato.core.facts import MessageConsumed, MessageDeadLettered, MessageMoved, MessagesAssigned
+from legato.core.facts import MessageConsumed, MessageDeadLettered, MessageMoved, MessagesAssigned, MessagesConsumed
 from legato.core.kernel import Kernel
 from legato.core.queues import Queue, in_order
 from legato.core.refusals import FULL, NOT_FOUND
 from legato.core.topics import Node, Topic
+
+_DEPARTURES = MessageConsumed | MessagesConsumed | MessageDeadLettered | MessageMoved | MessagesAssigned
 
 
 class Backpressure:
@@ -41,7 +43,7 @@ class Backpressure:
     def announce(self, commit: Commit, by_number: dict[int, Node]) -> None:
         """Producers that wait are told when what they wait for has left."""
         for fact in commit.facts if self.starving else ():
-            if isinstance(fact, MessageConsumed | MessageDeadLettered | MessageMoved | MessagesAssigned):
+            if isinstance(fact, _DEPARTURES):
                 queue = by_number.get(fact.queue)
                 if isinstance(queue, Queue):
                     self._announce_of(queue)

@@ -191,7 +191,8 @@ class Broker:
     def tick_is_full(self) -> bool:
         """Whether so much waits for the next commit that publishers should be slowed."""
         commit = self.kernel.gathering
-        return len(commit.facts) >= limits.BATCH_FACTS_MAX or commit.body_bytes >= limits.BATCH_BYTES_MAX
+        count = len(commit.facts) + commit.run_messages
+        return count >= limits.BATCH_FACTS_MAX or commit.body_bytes >= limits.BATCH_BYTES_MAX
 
     @property
     def idle(self) -> bool:

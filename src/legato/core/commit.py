@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from legato import limits
 from legato.core.consumers import Consumer
+from legato.core.fact_runs import numbers_of
 from legato.core.facts import (
     AnyFact,
     MessageConsumed,
@@ -13,18 +14,20 @@ from legato.core.facts import (
     MessageDelivered,
     MessageMoved,
     MessagePublished,
+    MessagesConsumed,
     MessageSeen,
+    MessagesStored,
     MessageStored,
     MessageTaken,
 )
 from legato.core.lanes import LANE_SHIFT
-from legato.core.message import Message
+from legato.core.message import Message, MessageRun
 from legato.core.message_states import KEEP, RETURN, enter
 from legato.core.outcome import Change, Outcome
 from legato.core.queues import Queue
 from legato.core.records import Batch, QueueRecord
 
-_UNAWAITED = (MessageConsumed, MessageTaken, MessageDelivered, MessageSeen)
+_UNAWAITED = (MessageConsumed, MessagesConsumed, MessageTaken, MessageDelivered, MessageSeen)
 """Facts of what consumers had and settled without asking to be told."""
 
 
@@ -47,6 +50,7 @@ class Commit:
         "kept",
         "queues",
         "returned",
+        "run_messages",
         "runs",
         "stored",
     )
@@ -64,8 +68,10 @@ class Commit:
         """Of each `RunStored` of `facts`, its blocks."""
         self.changes: list[Change] = []
         """What is to be done when this is durable, or refused, but for the four lists that follow."""
-        self.stored: list[Message] = []
-        """Messages stored by themselves, each with its fact: so many that they are no objects of another kind."""
+        self.stored: list[Message | MessageRun] = []
+        """Messages stored by themselves or in runs, each with its fact: so many that they are no changes."""
+        self.run_messages = 0
+        """How many messages the runs among them have, beyond one for each."""
         self.acknowledged: list[tuple[Consumer, Message]] = []
         """Acknowledgements whose sender asked to be told."""
         self.returned: list[Message] = []
@@ -101,6 +107,12 @@ class Commit:
             change.durable(outcome)
         stored = outcome.stored
         for message in self.stored:
+            if message.__class__ is MessageRun:
+                message.queue.main.append_run(message)
+                if message.tokens is not None:
+                    stored.append(message.tokens)
+                continue
+            assert message.__class__ is Message
             message.fact = None
             message.queue.lanes[message.seq >> LANE_SHIFT].append(message)
             if (token := message.token) is not None:
@@ -146,11 +158,13 @@ class Commit:
 
     def taken(self, queue: Queue) -> set[int]:
         """Sequences that this commit takes from the queue."""
-        return {
-            fact.seq
-            for fact in self.facts
-            if isinstance(fact, MessageConsumed | MessageDeadLettered | MessageMoved) and fact.queue == queue.id
-        }
+        seqs: set[int] = set()
+        for fact in self.facts:
+            if isinstance(fact, MessagesConsumed) and fact.queue == queue.id:
+                seqs.update(range(fact.seq, fact.seq + fact.count))
+            elif isinstance(fact, MessageConsumed | MessageDeadLettered | MessageMoved) and fact.queue == queue.id:
+                seqs.add(fact.seq)
+        return seqs
 
     def leaving(self, queue: Queue) -> set[int]:
         """Sequences that this commit takes from the queue, or gives back to it."""
@@ -158,11 +172,13 @@ class Commit:
 
     def numbers(self) -> set[tuple[int, int]]:
         """The messages of numbered producers that it stores: producer and number."""
-        return {
-            (fact.producer, fact.number)
-            for fact in self.facts
-            if isinstance(fact, MessageStored | MessagePublished) and fact.producer
-        }
+        numbers: set[tuple[int, int]] = set()
+        for fact in self.facts:
+            if isinstance(fact, MessagesStored):
+                numbers.update((fact.producer, number) for number in numbers_of(fact))
+            elif isinstance(fact, MessageStored | MessagePublished) and fact.producer:
+                numbers.add((fact.producer, fact.number))
+        return numbers
 
     def append(self, newer: Commit) -> None:
         """Add what was gathered after this commit's facts failed."""
@@ -174,6 +190,7 @@ class Commit:
         self.runs += newer.runs
         self.changes += newer.changes
         self.stored += newer.stored
+        self.run_messages += newer.run_messages
         self.acknowledged += newer.acknowledged
         self.returned += newer.returned
         self.kept += newer.kept

@@ -42,7 +42,10 @@ class Drained(Effect):
 
 
 class Confirm(Effect):
-    """These publications are durable (or were already)."""
+    """These publications are durable (or were already).
+
+    A token may be that of a run: the sequence of the tokens of its messages.
+    """
 
     tokens: list[Any]
 

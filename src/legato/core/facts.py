@@ -147,6 +147,36 @@ class MessageConsumed(Fact, tag=11):
     txn: bytes = b""
 
 
+class MessagesStored(Fact, tag=48):
+    """`count` messages of one sender, a run, became neighbours in a queue, from `seq` on without gaps: so many
+    `MessageStored`, of which this says what differs (`core.fact_runs` takes it apart).
+
+    Their bytes are in the batch's `bodies`, as one. `ends` has where each ends there, `ids` the message ids, which are
+    ASCII and of equal length. `producer` is 0 unless it numbers its messages: the first has `number`, and each other
+    the next one. None expires, is part of a transaction, or was moved here.
+    """
+
+    queue: int
+    seq: int
+    count: int
+    ends: bytes
+    """`count` big-endian u32."""
+    ids: bytes
+    producer: int = 0
+    number: int = 0
+
+
+class MessagesConsumed(Fact, tag=49):
+    """`count` neighbours, from `seq` on, that one consumer was handed together at its first attempt were acknowledged
+    and left their queue: so many `MessageConsumed`."""
+
+    queue: int
+    seq: int
+    count: int
+    consumer: int
+    delivered_us: int
+
+
 class MessageReturned(Fact, tag=12):
     """A message went back to its place with a delivery count that must be remembered.
 
@@ -462,7 +492,9 @@ AnyFact = (
     | ProducerForgotten
     | ConsumerAttached
     | MessageStored
+    | MessagesStored
     | MessageConsumed
+    | MessagesConsumed
     | MessageReturned
     | MessagePresented
     | MessageDeadLettered

@@ -13,7 +13,7 @@ from collections import deque
 from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING
 
-from legato.core.message import Message
+from legato.core.message import Message, MessageRun
 from legato.core.message_states import ARRIVING, AVAILABLE, LEAVE, PUT_BACK, enter
 from legato.core.records import Archive, Run, StoredMessage
 from legato.limits import FIRST_LOAD_MESSAGES, WINDOW_BYTES, WINDOW_MESSAGES
@@ -96,6 +96,13 @@ class Lane:
             self.loaded_seq = seq
         if seq > self.visible_seq:
             self.visible_seq = seq
+
+    def append_run(self, run: MessageRun) -> None:
+        """A run became durable: as `append` of each of its messages."""
+        if self.loaded_seq == self.visible_seq and self.queue.windowed:
+            for message in run.messages():
+                self.append(message)
+        self.visible_seq = max(self.visible_seq, run.last_seq)
 
     def load(self, archive: Archive) -> bool:
         """Read the next part of the lane from disk; whether anything came."""

@@ -1,7 +1,10 @@
-"""A message in memory: its place, its holder, and its delivery state."""
+"""A message in memory: its place, its holder, and its delivery state. A run: neighbours that nobody tells apart yet."""
 
 from __future__ import annotations
 
+from array import array
+from collections.abc import Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -10,7 +13,7 @@ from legato.core.message_states import ARRIVING, STATES
 
 if TYPE_CHECKING:
     from legato.core.consumers import Consumer
-    from legato.core.facts import MessageStored
+    from legato.core.facts import MessagesStored, MessageStored
     from legato.core.queues import Queue
 
 
@@ -51,3 +54,47 @@ class Message(msgspec.Struct, eq=False, gc=False):
     def __repr__(self) -> str:
         holder = f" held by consumer {self.consumer.id}" if self.consumer else ""
         return f"<Message {self.queue.name}/{self.seq} {STATES[self.state][0]} count={self.count}{holder}>"
+
+
+class MessageRun:
+    """Messages of default priority that ask for nothing, from `seq` on without gaps.
+
+    Args:
+        content: their bytes.
+        ends: where each ends in `content`.
+        tokens: their publisher's, one for each, until they are durable; None if nobody is to be told.
+        fact: what stores them.
+    """
+
+    __slots__ = ("content", "count", "ends", "fact", "queue", "seq", "size", "tokens")
+
+    def __init__(
+        self,
+        queue: Queue,
+        seq: int,
+        content: bytes,
+        ends: array[int],
+        tokens: Sequence[Any] | None,
+        fact: MessagesStored,
+    ) -> None:
+        self.queue = queue
+        self.seq = seq
+        self.count = len(ends)
+        self.content = content
+        self.ends = ends
+        self.size = ends[-1]
+        self.tokens = tokens
+        self.fact = fact
+
+    @property
+    def last_seq(self) -> int:
+        """The sequence of the last one."""
+        return self.seq + self.count - 1
+
+    def messages(self) -> list[Message]:
+        """The messages, told apart; they have just become durable."""
+        content, queue = self.content, self.queue
+        return [
+            Message(queue, seq, content[begin:end], end - begin)
+            for seq, (begin, end) in enumerate(pairwise((0, *self.ends)), self.seq)
+        ]

@@ -7,6 +7,7 @@ from typing import Any, Protocol, assert_never
 
 from legato.core.consumers import Consumer
 from legato.core.effects import Confirm, ConfirmAcknowledged, ConfirmDuplicates, Effect, Refuse
+from legato.core.fact_runs import numbers_of
 from legato.core.facts import (
     ActionAudited,
     AnyFact,
@@ -30,7 +31,9 @@ from legato.core.facts import (
     MessageReleased,
     MessageReturned,
     MessagesAssigned,
+    MessagesConsumed,
     MessageSeen,
+    MessagesStored,
     MessageStored,
     MessageTaken,
     NumberRefused,
@@ -46,7 +49,7 @@ from legato.core.facts import (
     TransactionCommitted,
     TransactionRolledBack,
 )
-from legato.core.message import Message
+from legato.core.message import Message, MessageRun
 from legato.core.producers import Producer
 from legato.core.queues import Queue
 from legato.core.refusals import FULL
@@ -79,7 +82,7 @@ class Outcome:
         confirmed: tokens of publications.
         passed_over: tokens of messages that come again, and whose senders are not told that they do.
         repeated: tokens of those whose senders are told.
-        stored: tokens of messages stored by themselves.
+        stored: tokens of messages stored by themselves, and sequences of tokens of those stored in runs.
         touched: queues to be dispatched.
         unloaded: those in which something became visible that is not in the heap.
     """
@@ -240,15 +243,29 @@ class RefusedCommit:
         """Whether a message that was to leave its place does not."""
         return (queue, seq) in self._stay
 
-    def undo_stored(self, messages: list[Message]) -> None:
+    def undo_stored(self, messages: list[Message | MessageRun]) -> None:
         """Undo the messages that were stored by themselves."""
         for message in messages:
+            if isinstance(message, MessageRun):
+                self._undo_run(message)
+                continue
             fact = message.fact
             assert fact is not None
             undo_copy(message)
             # What was moved goes back to where it was, and what a transaction sent was not sent.
             if fact.origin is None and not fact.txn:
                 self.refuse(message.token, fact)
+
+    def _undo_run(self, run: MessageRun) -> None:
+        queue, fact = run.queue, run.fact
+        queue.stored -= run.count
+        queue.bytes -= run.size
+        queue.main.visible_seq = max(queue.main.visible_seq, run.last_seq)
+        self.replace(fact, *[NumberRefused(fact.producer, number) for number in numbers_of(fact)])
+        for number in numbers_of(fact):
+            self._producers.lose(fact.producer, number)
+        for token in run.tokens or ():
+            self.emit(Refuse(token, FULL, self.description))
 
     def facts(self) -> list[AnyFact]:
         """Facts that are tried again."""
@@ -272,6 +289,7 @@ class RefusedCommit:
                 return cause != "carried"  # What would have carried the count is not stored.
             case (
                 MessageStored()
+                | MessagesStored()
                 | MessagePublished()
                 | RunStored()
                 | BatchPublished()
@@ -292,6 +310,7 @@ class RefusedCommit:
                 | ProducerForgotten()
                 | ConsumerAttached()
                 | MessagePresented()
+                | MessagesConsumed()
                 | MessageDeadLettered()
                 | MessageMoved()
                 | DispatchMarked()

@@ -53,6 +53,10 @@ class Producer:
         if number > self.stored:
             self.stored = number
 
+    def accept_run(self, last: int) -> None:
+        """Messages of numbers above all others, up to `last`, are on their way to the store."""
+        self.last = self.stored = last
+
     def refuse(self, number: int) -> None:
         """The message of that number was not stored."""
         if number > self.last:

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from array import array
+from collections.abc import Sequence
 from typing import Any
 
 from legato.core.backpressure import refusal
 from legato.core.duplicates import Duplicates
 from legato.core.effects import Refuse
-from legato.core.facts import MessageStored
+from legato.core.fact_runs import pack_ends
+from legato.core.facts import MessagesStored, MessageStored
 from legato.core.kernel import Kernel
-from legato.core.message import Message
+from legato.core.message import Message, MessageRun
 from legato.core.numbered_producers import NumberedProducers
 from legato.core.outgoing import Outgoing
 from legato.core.producers import Producer
+from legato.core.queues import Queue
 from legato.core.refusals import FULL
 from legato.core.router import Router
 from legato.core.topics import Node
@@ -111,6 +115,47 @@ class Publisher:
         commit.body_bytes += size
         commit.stored.append(Message(node, seq, body, size, token, fact))  # type: ignore[arg-type]
         commit.queues.add(node)  # type: ignore[arg-type]
+
+    def publish_run(
+        self,
+        node: Node,
+        content: bytes,
+        ends: array[int],
+        ids: bytes,
+        tokens: Sequence[Any] | None,
+        producer: Producer | None = None,
+        number: int = 0,
+    ) -> None:
+        """Store messages that ask for nothing, at an address that is not special: as `publish` of each.
+
+        Args:
+            content: their bytes.
+            ends: where each ends in `content`.
+            ids: their message ids, ASCII and of equal length.
+            tokens: one for each; None if nobody is to be told.
+            producer: who numbers them, if anybody does.
+            number: that of the first, above all of the producer's so far; the others follow without gaps.
+        """
+        assert not node.special
+        assert isinstance(node, Queue)
+        count = len(ends)
+        if producer is not None:
+            assert number > producer.last
+            producer.accept_run(number + count - 1)
+        lane = node.main
+        seq = lane.last_seq + 1
+        lane.last_seq += count
+        size = ends[-1]
+        node.stored += count
+        node.bytes += size
+        commit = self._kernel.gathering
+        fact = MessagesStored(node.id, seq, count, pack_ends(ends), ids, 0 if producer is None else producer.id, number)
+        commit.facts.append(fact)
+        commit.bodies.append(content)
+        commit.body_bytes += size
+        commit.stored.append(MessageRun(node, seq, content, ends, tokens, fact))
+        commit.run_messages += count - 1
+        commit.queues.add(node)
 
     def publish_closely(self, node: Node, outgoing: Outgoing) -> bool:
         """Publish what is not plain, or to what is not; whether it was accepted."""

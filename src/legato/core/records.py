@@ -13,7 +13,8 @@ from legato.core.traits import FlowCall
 class Batch(msgspec.Struct):
     """The facts of one commit, committed together.
 
-    `bodies[i]` belongs to the i-th of its `MessageStored` facts and those `MessagePublished` that have subscriptions.
+    `bodies[i]` belongs to the i-th of its `MessageStored` and `MessagesStored` facts and those `MessagePublished` that
+    have subscriptions.
     """
 
     epoch: int

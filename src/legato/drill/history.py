@@ -9,6 +9,7 @@ from typing import assert_never
 from legato.client import Queue
 from legato.client.mapping.received import read_message
 from legato.core.dead_letters import ORIGINAL_DESTINATION
+from legato.core.fact_runs import numbers_of
 from legato.core.facts import (
     ActionAudited,
     AnyFact,
@@ -34,7 +35,9 @@ from legato.core.facts import (
     MessageReleased,
     MessageReturned,
     MessagesAssigned,
+    MessagesConsumed,
     MessageSeen,
+    MessagesStored,
     MessageStored,
     MessageTaken,
     NumberRefused,
@@ -115,6 +118,12 @@ class History:
             case MessageConsumed(queue=queue, seq=seq):
                 self.finding.consumed += 1
                 self._left[queue, seq] += 1
+            case MessagesStored(queue=queue, seq=seq, count=count):
+                self._stored.update((queue, each) for each in range(seq, seq + count))
+                self._numbers.update((fact.producer, number) for number in numbers_of(fact))
+            case MessagesConsumed(queue=queue, seq=seq, count=count):
+                self.finding.consumed += count
+                self._left.update((queue, each) for each in range(seq, seq + count))
             case MessageDeadLettered(queue=queue, seq=seq) | MessageMoved(queue=queue, seq=seq):
                 self._left[queue, seq] += 1
             case QueueDeleted(queue=queue):

@@ -1,8 +1,10 @@
 """Write a batch's changes of queues, topics and subscriptions to LMDB."""
 
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import pairwise
 from typing import Any
 
 from legato.core.facts import AssignmentAcknowledged, AssignmentFenced, Kind, MessagesAssigned, QueueCreated, RunStored
@@ -11,9 +13,9 @@ from legato.errors import StoreError
 from legato.store import values
 from legato.store.base import NONE_KEPT, new_queue
 from legato.store.block_reader import waiting_among
-from legato.store.block_writer import BlockWriter, Packed, new_blocks
+from legato.store.block_writer import BlockWriter, Packed, new_blocks, run_blocks
 from legato.store.blocks import Block, Bytes, Entry, outline
-from legato.store.changes import Changes, QueueChanges
+from legato.store.changes import Changes, QueueChanges, StoredRun
 from legato.store.deliveries import (
     forget_deliveries,
     forget_deliveries_through,
@@ -24,7 +26,7 @@ from legato.store.duplicates import forget_ids, keep_ids, kept_range
 from legato.store.environment import Databases
 from legato.store.expiries import ExpiryChanges
 from legato.store.keys import name_key, number_key, pair_key, read_number
-from legato.store.lanes import note_last, note_mark, split_by_last
+from legato.store.lanes import last_of, note_last, note_mark, split_by_last
 from legato.store.larges import LargeCounts
 from legato.store.publications import Publication, References
 from legato.store.reassigned import forget_taken, note_taken
@@ -173,6 +175,8 @@ class QueueWriter:
             self._add_references(record, references)
         if change.added:
             self._add_messages(record, change)
+        for run in change.runs:
+            self._add_run(record, run)
         if change.deliveries:
             self._note_deliveries(queue, change)
         if change.taken:
@@ -253,12 +257,24 @@ class QueueWriter:
         if self._larges.active:
             self._larges.added(added.values())
         below, above = split_by_last(record, sorted(added))
-        if above:
-            self._blocks.append(record.queue, new_blocks(added, above, self._time_us, expiries))
+        # Blocks never overlap: none of single messages reaches over a run.
+        for seqs in _between(above, change.runs):
+            self._blocks.append(record.queue, new_blocks(added, seqs, self._time_us, expiries))
         if below:
             entries = [Entry(seq, len(added[seq]), added[seq], expiries.get(seq, 0)) for seq in below]
             self._blocks.insert(record.queue, entries, self._time_us)
         record.bytes += sum(map(len, added.values()))
+
+    def _add_run(self, record: QueueRecord, run: StoredRun) -> None:
+        if self._larges.active:
+            self._larges.added(run.content[b:e] for b, e in pairwise((0, *run.ends)))
+        if run.seq > last_of(record, run.seq):
+            self._blocks.append(record.queue, run_blocks(run.seq, run.ends, run.content, self._time_us))
+        else:
+            bounds = pairwise((0, *run.ends))
+            entries = [Entry(seq, e - b, run.content[b:e]) for seq, (b, e) in enumerate(bounds, run.seq)]
+            self._blocks.insert(record.queue, entries, self._time_us)
+        record.bytes += len(run.content)
 
     def _add_references(self, record: QueueRecord, references: References) -> None:
         below, _ = split_by_last(record, references.seqs)
@@ -309,3 +325,15 @@ class QueueWriter:
         if value is None:
             raise StoreError(f"a fact names queue {queue}, which is not there")
         return values.decode_queue(value)
+
+
+def _between(seqs: list[int], runs: Sequence[StoredRun]) -> Iterator[list[int]]:
+    """`seqs` (ascending) in groups, between which the runs are."""
+    begin = 0
+    for first in sorted(run.seq for run in runs):
+        end = bisect_left(seqs, first, begin)
+        if end > begin:
+            yield seqs[begin:end]
+        begin = end
+    if begin < len(seqs):
+        yield seqs[begin:]

@@ -1,5 +1,8 @@
 """Block writer: adds messages to blocks and removes them, inside a write transaction."""
 
+from __future__ import annotations
+
+from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate, groupby
@@ -15,6 +18,7 @@ from legato.store.blocks import (
     outline,
     pack_bodies,
     pack_entries,
+    pack_neighbours,
     pack_references,
 )
 from legato.store.expiries import ExpiryChanges
@@ -51,6 +55,20 @@ def new_blocks(
         value = pack_bodies(first, seqs[begin:end], bodies[begin:end], stored_us, times if earliest else ())
         blocks.append((first, value, earliest))
         begin = end
+    return blocks
+
+
+def run_blocks(seq: int, ends: array[int], content: Bytes, stored_us: int) -> Packed:
+    """Blocks of neighbours from `seq` on, above all others of their lane: the same as `new_blocks` makes of them."""
+    view = memoryview(content)
+    blocks: Packed = []
+    begin = start = 0
+    while begin < len(ends):
+        fit = bisect_right(ends, start + BLOCK_BODY_BYTES, begin)
+        end = max(begin + 1, min(fit, begin + BLOCK_MESSAGES))
+        value = pack_neighbours([each - start for each in ends[begin:end]], view[start : ends[end - 1]], stored_us)
+        blocks.append((seq + begin, value, 0))
+        begin, start = end, ends[end - 1]
     return blocks
 
 

@@ -51,6 +51,11 @@ def pack_bodies(
     return _pack_bodies([seq - first for seq in seqs], list(accumulate(map(len, bodies))), bodies, stored_us, expiries)
 
 
+def pack_neighbours(ends: Sequence[int], content: Bytes, stored_us: int) -> bytes:
+    """The value of a block of messages without gaps, under the sequence of the first; `ends` are those in `content`."""
+    return _pack_bodies(range(len(ends)), ends, (content,), stored_us, ())
+
+
 def pack_references(
     first: int, seqs: Sequence[int], sizes: Sequence[int], topic: int, stored_us: int, expiries: Sequence[int] = ()
 ) -> bytes:

@@ -1,8 +1,13 @@
 """Changes of a batch, grouped by queue and by producer before anything is written."""
 
-from collections.abc import Sequence
-from typing import assert_never
+from __future__ import annotations
 
+from array import array
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import NamedTuple, assert_never
+
+from legato.core.fact_runs import ends_of, numbers_of
 from legato.core.facts import (
     ActionAudited,
     AnyFact,
@@ -26,7 +31,9 @@ from legato.core.facts import (
     MessageReleased,
     MessageReturned,
     MessagesAssigned,
+    MessagesConsumed,
     MessageSeen,
+    MessagesStored,
     MessageStored,
     MessageTaken,
     NumberRefused,
@@ -52,6 +59,14 @@ KEEP_COUNT = -1
 """In place of a delivery count: the one on record stays."""
 
 
+class StoredRun(NamedTuple):
+    """Neighbours that one commit stores, from `seq` on: where each ends in `content`."""
+
+    seq: int
+    ends: array[int]
+    content: Bytes
+
+
 class QueueChanges:
     """Changes of one queue, topic or subscription."""
 
@@ -69,6 +84,7 @@ class QueueChanges:
         "paused",
         "published",
         "removed",
+        "runs",
         "stored",
         "taken",
     )
@@ -76,6 +92,8 @@ class QueueChanges:
     def __init__(self) -> None:
         self.added: dict[int, bytes] = {}
         """Bodies of messages stored and still there at the end of the batch; of a topic, all bodies."""
+        self.runs: list[StoredRun] = []
+        """Messages stored as runs; one of which this batch removes any is among `added` instead."""
         self.expiries: dict[int, int] = {}
         """Of messages stored, when those expire that do."""
         self.published: list[MessagePublished] = []
@@ -108,6 +126,22 @@ class QueueChanges:
         self.consumed += 1
         if self.added.pop(seq, None) is None:
             self.removed.add(seq)
+
+    def spread_runs(self) -> None:
+        """Have single messages in the place of runs of which the batch removes any."""
+        whole = []
+        for run in self.runs:
+            places = range(run.seq, run.seq + len(run.ends))
+            if self.removed.isdisjoint(places):
+                whole.append(run)
+                continue
+            content = bytes(run.content)
+            for seq, (begin, end) in zip(places, pairwise((0, *run.ends)), strict=True):
+                if seq in self.removed:
+                    self.removed.discard(seq)
+                else:
+                    self.added[seq] = content[begin:end]
+        self.runs = whole
 
 
 class Changes:
@@ -197,6 +231,17 @@ def gather(batch: Batch) -> Changes:
                 del added[seq]
             else:
                 removed.add(seq)
+        elif isinstance(fact, MessagesStored):
+            _gather_stored(changes, fact, next(bodies, None))
+        elif isinstance(fact, MessagesConsumed):
+            queue = changes.queue(number := fact.queue)
+            added, removed = queue.added, queue.removed
+            queue.consumed += fact.count
+            places = range(fact.seq, fact.seq + fact.count)
+            if added.keys().isdisjoint(places):
+                removed.update(places)
+            else:
+                removed.update([seq for seq in places if added.pop(seq, None) is None])
         elif isinstance(fact, MessagePublished):
             body = next(bodies, None) if fact.subscriptions else None
             if fact.subscriptions and (body is None or len(body) != fact.size):
@@ -211,6 +256,9 @@ def gather(batch: Batch) -> Changes:
             number = -1
     if next(bodies, None) is not None:
         raise StoreError("the batch has more bodies than stored messages")
+    for queue in changes.queues.values():
+        if queue.runs and queue.removed:
+            queue.spread_runs()
     if not changes.deleted.isdisjoint(changes.queues):
         raise StoreError(f"the batch changes queues after it deleted them: {changes.deleted & changes.queues.keys()}")
     if not changes.deleted.issuperset(changes.orphans):
@@ -236,6 +284,18 @@ def gather_runs(batch: Batch) -> list[tuple[RunStored, Sequence[Bytes]]]:
         if None in raw or (rows, size) != (fact.count, fact.size):
             raise StoreError(f"the batch's blocks are not the {fact.count} messages at {fact.seq} of {fact.queue}")
     return list(zip(facts, batch.runs, strict=True))
+
+
+def _gather_stored(changes: Changes, fact: MessagesStored, content: bytes | None) -> None:
+    ends = ends_of(fact)
+    if content is None or len(ends) != fact.count or ends[-1] != len(content):
+        raise StoreError(f"the batch's bytes are not the {fact.count} messages at {fact.seq} of queue {fact.queue}")
+    queue = changes.queue(fact.queue)
+    queue.runs.append(StoredRun(fact.seq, ends, content))
+    queue.stored += fact.count
+    queue.note_last(fact.seq + fact.count - 1)
+    if numbers := numbers_of(fact):
+        changes.numbers.setdefault(fact.producer, {}).update(dict.fromkeys(numbers, False))
 
 
 def _gather_published(changes: Changes, fact: MessagePublished, body: bytes | None) -> None:
@@ -299,7 +359,9 @@ def _gather_rare(changes: Changes, fact: AnyFact) -> None:
             changes.forgotten.add(producer)
         case ConsumerAttached(consumer):
             changes.next_consumer = max(changes.next_consumer, consumer + 1)
-        case MessageStored() | MessageConsumed() | MessagePublished() | DuplicateIdKept():
+        case MessageStored() | MessagesStored() | MessageConsumed() | MessagesConsumed():
+            raise AssertionError(f"`gather` has seen to {fact}")
+        case MessagePublished() | DuplicateIdKept():
             raise AssertionError(f"`gather` has seen to {fact}")
         case DuplicateDropped() | DuplicateIdDropped() | TransactionRolledBack():
             pass  # What they say is on record already, or was no producer's.

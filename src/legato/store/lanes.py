@@ -15,6 +15,12 @@ def lane_of(seq: int) -> int:
     return seq >> LANE_SHIFT
 
 
+def last_of(record: QueueRecord, seq: int) -> int:
+    """The last sequence that the lane of `seq` has had."""
+    lane = lane_of(seq)
+    return record.lanes.get(lane, (0, 0))[0] if lane else record.last_seq
+
+
 def note_last(record: QueueRecord, seq: int) -> None:
     """A message has been stored at `seq`."""
     lane = lane_of(seq)

@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from legato import limits
 from legato.amqp.codec.stubs import read_stub
+from legato.core.fact_runs import single_batch
 from legato.core.facts import (
     ActionAudited,
     AnyFact,
@@ -30,7 +31,9 @@ from legato.core.facts import (
     MessageReleased,
     MessageReturned,
     MessagesAssigned,
+    MessagesConsumed,
     MessageSeen,
+    MessagesStored,
     MessageStored,
     MessageTaken,
     NumberRefused,
@@ -141,6 +144,7 @@ class Model:
         Raises:
             StoreError: the batch contradicts itself or the state.
         """
+        batch = single_batch(batch)
         runs = self.check(batch)
         bodies = iter(batch.bodies)
         self.meta.steady_us = max(self.meta.steady_us, batch.steady_us)
@@ -162,6 +166,7 @@ class Model:
         Raises:
             StoreError: the batch contradicts itself or the state.
         """
+        batch = single_batch(batch)
         self._check_bodies(batch)
         runs = {id(fact): blocks for fact, blocks in gather_runs(batch)}
         self._check_queues(batch)
@@ -278,6 +283,8 @@ class Model:
                     note_batch(record, PublishedBatch(number, fact.count, fact.digest, fact.stages))
             case TransactionCommitted(txn):
                 self.outcomes[txn] = meta.steady_us
+            case MessagesStored() | MessagesConsumed():
+                raise AssertionError(f"{fact} was taken apart")
             case RunStored() | MessagesAssigned() | AssignmentAcknowledged() | AssignmentFenced():
                 pass  # Applied after all others, by `_store_run` and `_apply_assignment`.
             case DuplicateDropped() | TransactionRolledBack():

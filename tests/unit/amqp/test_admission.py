@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from array import array
+from itertools import accumulate
 from typing import Any
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from legato.amqp.codec import run_layouts
 from legato.amqp.codec.admission import Admission
 from legato.amqp.codec.delivery_options import DeliveryOptions
 from legato.amqp.codec.header import Header
 from legato.amqp.codec.message import DataBody, Properties, ValueBody, encode_message
 from legato.amqp.codec.sections import normalise, scan
+from legato.amqp.codec.stubs import STUB_MARK
 from legato.amqp.codec.types import Byte, Int, Symbol, Timestamp, ULong
 from legato.amqp.names import DUPLICATE_ID, FLOW_BUNDLE, FLOW_CALL, FLOW_CALL_NUMBER, FLOW_ID, FLOW_STAGE, FLOW_TRACE_ID
 from legato.errors import ProtocolError
@@ -69,10 +73,15 @@ ADMISSION = Admission()
 
 
 def admitted(by: Admission, data: bytes) -> Admitted:
+    """What is said of a message; if it can be part of a run, the same is said of it there."""
     try:
-        return by.admit(data)
+        said = by.admit(data)
     except ProtocolError as error:
         return error.condition
+    count, ids = by.admit_run(b"before" + data, array("I", [6, 6 + len(data)]), 1)
+    if count:
+        assert said == (data, ids.decode(), None)
+    return said
 
 
 def carefully(data: bytes) -> Admitted:
@@ -354,3 +363,35 @@ def test_a_message_with_properties_that_cannot_be_read_is_of_no_flow_and_kept() 
     entry = b"\xa1\x0clegato_stage\xa1\x01s"
     properties = b"\x00\x53\x74\xc1" + bytes((len(entry) + 2, 3)) + entry + b"\xa1"
     assert Admission().admit(properties + b"\x00\x53\x75\xa0\x00") == (properties + b"\x00\x53\x75\xa0\x00", "", None)
+
+
+@pytest.mark.skipif(not run_layouts.available, reason="the optional module was not compiled")
+def test_a_run_ends_where_a_message_is_not_like_those_before_it() -> None:
+    others = {"header": Header(), **dict.fromkeys(("delivery_annotations", "message_annotations"))}
+
+    def numbered(number: int, body: bytes = b"tea", **properties: str) -> bytes:
+        said = Properties(message_id=f"ID:{number}")
+        return message({**others, "application_properties": properties or None}, properties=said, body=DataBody(body))
+
+    admission = Admission()
+    like = [numbered(1), numbered(2, b"x" * 300), numbered(3), numbered(4)]
+    assert admission.admit(like[0])[1] == "ID:1"
+    assert run_of(admission, like) == (1, b"ID:1"), "a long body is of another layout"
+    like[1] = numbered(2, b"")
+    assert run_of(admission, like) == (4, b"ID:1ID:2ID:3ID:4")
+    assert run_of(admission, [*like[:2], numbered(30)]) == (2, b"ID:1ID:2")
+    assert run_of(admission, [*like[:2], like[2].replace(b"ID:3", b"ID:\xe1")]) == (2, b"ID:1ID:2")
+    assert run_of(admission, [*like[:2], numbered(3, b"a large message" + STUB_MARK)]) == (2, b"ID:1ID:2")
+    assert run_of(admission, [like[0], like[2][:-1]]) == (1, b"ID:1")
+    with_properties = [numbered(n, a="b") for n in range(5)]
+    assert admission.admit(with_properties[0])[2] is None
+    assert run_of(admission, with_properties) == (5, b"ID:0ID:1ID:2ID:3ID:4")
+    for name in (DUPLICATE_ID, FLOW_STAGE):
+        assert run_of(admission, [*with_properties[:3], numbered(3, b"tea", **{"a": "b", name: "x"})]) == (
+            3,
+            b"ID:0ID:1ID:2",
+        )
+
+
+def run_of(admission: Admission, messages: list[bytes]) -> tuple[int, bytes]:
+    return admission.admit_run(b"".join(messages), array("I", accumulate(map(len, messages))), 0)

@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from legato.amqp.codec.types import Described, UInt, ULong
-from legato.amqp.engine import batch
+from legato.amqp.engine import batch, runs
 from legato.amqp.engine.connection import Connection
-from legato.amqp.engine.events import Attached, Event, SessionBegan
+from legato.amqp.engine.events import Attached, Event, SessionBegan, Transfer, TransferRun
 from legato.amqp.engine.link import Link, Receiver, Sender
 from legato.amqp.engine.outcomes import ACCEPTED, DELIVERY_FAILED, RECEIVED, RELEASED, Rejected, Transactional
 from legato.amqp.engine.settings import Settings
@@ -35,15 +35,36 @@ def plain(event: Event) -> tuple[Any, ...]:
     for name in event.__struct_fields__:
         value = getattr(event, name)
         if isinstance(value, Link):
-            value = (value.name, value.credit, value.closed, value._last_handle, sorted(value._unsettled))
+            value = (value.name, value.credit, value.closed, value._last_handle, unsettled(value))
         fields.append((name, value) if name != "session" else (name, None))
     return (type(event).__name__, *fields)
+
+
+def unsettled(link: Link) -> list[int]:
+    """The handles of what is unsettled on a link, of its runs too."""
+    handles = [*link._unsettled]
+    if isinstance(link, Receiver):
+        for handle, run in link._runs.items():
+            handles += range(handle, handle + run.length)
+    return sorted(handles)
+
+
+def apart(event: Event) -> list[Event]:
+    """The transfers of a run, or the event itself."""
+    if not isinstance(event, TransferRun):
+        return [event]
+    begins = [0, *event.ends]
+    tags = [(event.number + at).to_bytes(8, "big") if event.link.reads_tags else b"" for at in range(len(event.ends))]
+    return [
+        Transfer(event.link, event.delivery + at, tag, event.data[begins[at] : begins[at + 1]], event.settled, None)
+        for at, tag in enumerate(tags)
+    ]
 
 
 def held(link: Link) -> tuple[Any, ...]:
     """What is kept of a link's deliveries, by us and by the engine."""
     engine = 0 if link.closed else lib.pn_link_unsettled(link._pn)
-    return link.credit, sorted(link._unsettled), link._reported.copy(), len(link._deliveries), engine
+    return link.credit, unsettled(link), link._reported.copy(), len(link._deliveries), engine
 
 
 # -- the same bytes from a peer that may do anything -------------------------------------------------------------
@@ -63,9 +84,11 @@ STATES = [
 def transfers(draw: st.DrawFn, at: int) -> bytes:
     """Some transfers, one frame each or two."""
     frames = []
+    counted = draw(st.booleans())
     for number in range(at, at + draw(st.integers(1, 8))):
         link = draw(st.sampled_from([0] * 12 + [1, 2, 2]))
         tag = draw(st.sampled_from([b"t", b"12345678", b"x" * 32, b""]))
+        tag = number.to_bytes(8, "big") if counted and number else tag
         settled = draw(st.sampled_from([False, False, True]))
         state = draw(st.sampled_from([None, None, None, *STATES]))
         aborted = draw(st.integers(0, 9)) == 0
@@ -116,7 +139,20 @@ def streams(draw: st.DrawFn) -> list[bytes]:
     return [data[start:end] for start, end in zip([0, *cuts], [*cuts, len(data)], strict=True)]
 
 
-def heard(pieces: list[bytes], *, batched: bool) -> list[Any]:
+def accept_most(events: list[Event]) -> None:
+    """Accept all messages but every third, in runs if they came in runs."""
+    for event in events:
+        if isinstance(event, Transfer) and event.delivery % 3:
+            event.link.accept_all([event.delivery])
+        elif isinstance(event, TransferRun):
+            taken = [number for number in range(event.delivery, event.delivery + len(event.ends)) if number % 3]
+            while taken:
+                count = 2 if taken[1:2] == [taken[0] + 1] else 1
+                event.link.accept_run(taken[0], count)
+                taken = taken[count:]
+
+
+def heard(pieces: list[bytes], *, batched: bool, in_runs: bool = False, with_tags: bool = True) -> list[Any]:
     """What a server with links in both directions reports of them, and answers."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(batch, "available", batched)
@@ -127,13 +163,16 @@ def heard(pieces: list[bytes], *, batched: bool) -> list[Any]:
     log: list[Any] = []
     for piece in [HEADER + OPEN + BEGIN + ATTACH_SENDER + ATTACH_RECEIVER + FLOW, *pieces]:
         events = connection.receive_data(piece)
-        log += map(plain, events)
+        for event in events:
+            log += map(plain, apart(event))
+        accept_most(events)
         for event in events:
             if isinstance(event, SessionBegan):
                 event.session.open()
             elif isinstance(event, Attached):
                 event.link.accept()
                 if isinstance(event.link, Receiver):
+                    event.link.takes_runs, event.link.reads_tags = in_runs, with_tags
                     event.link.add_credit(12)
                 elif isinstance(event.link, Sender):
                     tags = b"".join(number.to_bytes(8, "big") for number in range(9))
@@ -148,6 +187,16 @@ def heard(pieces: list[bytes], *, batched: bool) -> list[Any]:
 @given(streams())
 def test_the_same_bytes_mean_the_same(pieces: list[bytes]) -> None:
     assert heard(pieces, batched=True) == heard(pieces, batched=False)
+
+
+@pytest.mark.skipif(not batch.tells_runs, reason="the module was compiled before there were runs")
+@settings(max_examples=examples(300), deadline=None)
+@given(streams(), st.booleans())
+def test_a_run_taken_apart_is_the_transfers_that_the_same_bytes_mean(pieces: list[bytes], tags: bool) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(runs, "RUN_MIN", 2)
+        of_runs = heard(pieces, batched=True, in_runs=True, with_tags=tags)
+    assert of_runs == heard(pieces, batched=False, with_tags=tags)
 
 
 # -- the same calls on two connections ---------------------------------------------------------------------------

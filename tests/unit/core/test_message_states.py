@@ -70,6 +70,7 @@ def test_a_message_is_arriving_until_it_is_durable_then_available_delivered_and_
     consumer = scenario.consumer(queue, credit=0)
     scenario.broker.publisher.publish(queue, b"tea", "ID:1", "token")
     message = scenario.broker.kernel.gathering.stored[0]
+    assert isinstance(message, Message)
     assert message.state == ARRIVING
     scenario.run()
     assert message.state == AVAILABLE

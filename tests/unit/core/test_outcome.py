@@ -19,6 +19,7 @@ from legato.core.facts import (
     MessageOfFlow,
     MessagePublished,
     MessageReturned,
+    MessagesStored,
     MessageStored,
     MessageTaken,
     NumberRefused,
@@ -36,6 +37,7 @@ from tests.support.commits import Refusal, change_of
 
 NEEDS_ROOM = {
     MessageStored,
+    MessagesStored,
     MessagePublished,
     RunStored,
     BatchPublished,
@@ -63,7 +65,7 @@ def test_messages_become_visible_and_their_publishers_tokens_are_told() -> None:
     queue, messages = queue_with(b"one", b"two")
     messages[1].token = None
     commit = Commit()
-    commit.stored, commit.queues = messages, {queue}
+    commit.stored, commit.queues = [*messages], {queue}
     effects: list[Effect] = []
     outcome = Outcome(effects, commit.queues)
     commit.become_visible(outcome)
@@ -79,7 +81,7 @@ def test_changes_come_before_the_messages_stored_by_themselves() -> None:
     queue, messages = queue_with(b"one")
     seen: list[int] = []
     commit = Commit()
-    commit.stored = messages
+    commit.stored = [*messages]
     commit.changes.append(change_of(durable=lambda outcome: seen.append(queue.main.visible_seq)))
     commit.become_visible(Outcome([], ()))
     assert (seen, queue.main.visible_seq) == ([0], 1)
@@ -175,7 +177,7 @@ def test_a_count_that_a_moved_message_carries_is_not_recorded() -> None:
 def test_a_stored_message_is_not_and_its_publisher_hears_why() -> None:
     queue, messages = queue_with(b"one", b"two")
     refusal = Refusal([message.fact for message in messages if message.fact])
-    refusal.commit.undo_stored(messages)
+    refusal.commit.undo_stored([*messages])
     assert (queue.stored, queue.bytes, queue.main.visible_seq) == (0, 0, 2)
     assert refusal.effects == [Refuse(b"one", FULL, "no room"), Refuse(b"two", FULL, "no room")]
     assert refusal.commit.facts() == []

@@ -12,6 +12,8 @@ from legato.core.facts import (
     Fact,
     LogRecord,
     MessagesAssigned,
+    MessagesConsumed,
+    MessagesStored,
     RunStored,
 )
 from legato.drill.history import History
@@ -21,6 +23,8 @@ from legato.spark.summaries import message_summary_numpy
 from legato.spark.summaries.message_summary import KINDS, LEFT_KINDS, NOT_TALLIED, WEIGHTS
 
 ALL: tuple[type[Fact], ...] = get_args(AnyFact)
+TAKEN_APART: tuple[type[Fact], ...] = (MessagesStored, MessagesConsumed)
+"""Without rows of their own: `test_fact_runs.py` sees that theirs are those of single messages."""
 NAMES = {fact.__name__ for fact in ALL}
 ANY_OF: dict[str, Any] = {
     "txn": b"12345678",
@@ -29,6 +33,8 @@ ANY_OF: dict[str, Any] = {
     "id": b"d",
     "digest": b"d",
     "floors": [1],
+    "ends": bytes([0, 0, 0, 4, 0, 0, 0, 9]),
+    "ids": b"id",
 }
 TEXTS = (
     "broker reason name container selector link cause message_id first_message_id trace_id flow_id stage call group "
@@ -47,7 +53,7 @@ def example(kind: type[Fact]) -> Fact:
     return kind(**values | flags)
 
 
-@pytest.mark.parametrize("kind", ALL, ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("kind", [kind for kind in ALL if kind not in TAKEN_APART], ids=lambda kind: kind.__name__)
 def test_each_fact_has_a_row_in_which_none_of_its_fields_is_lost(kind: type[Fact]) -> None:
     fact = example(kind)
     record = LogRecord(1, 1000, [fact])  # type: ignore[list-item]

@@ -29,6 +29,7 @@ from legato.store.base import Batch, Store
 from legato.store.lmdb import LmdbStore
 from legato.store.memory import MemoryStore
 from tests.support.examples import examples
+from tests.support.fused import fuse
 from tests.unit.store.consistency import check_consistent
 from tests.unit.store.steps import (
     HOUR_US,
@@ -66,6 +67,7 @@ class LmdbAgainstModel(RuleBasedStateMachine):
         self.tracking = Tracking()
         self.drained = True
         self.uploads: list[int] = []
+        self.fuses = False
         self.store.begin_epoch("b", self.now_us)
         self.model.begin_epoch("b", self.now_us)
         self.commit([QueueCreated(queue, f"queue-{queue}") for queue in QUEUES])
@@ -93,6 +95,8 @@ class LmdbAgainstModel(RuleBasedStateMachine):
         self.commit_batch(Batch(epoch, self.now_us, kept, bodies, chunks, ended, steady_us=self.now_us))
 
     def commit_batch(self, batch: Batch) -> None:
+        # Of what the broker stores and consumes in runs, too.
+        batch = fuse(batch) if self.fuses else batch
         assert self.store.commit(batch) == self.model.commit(batch)
 
     def new_subscription(self, topic: int, name: str = "") -> QueueCreated:
@@ -118,6 +122,7 @@ class LmdbAgainstModel(RuleBasedStateMachine):
     @rule(data=st.data())
     def take_a_step(self, data: st.DataObject) -> None:
         """One rule for all: rules of their own would be switched off by turns, and then little happens."""
+        self.fuses = data.draw(st.booleans())
         data.draw(st.sampled_from(STEPS))(self, data.draw)
 
     def commit_a_batch(self, draw: Draw) -> None:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from array import array
+
 from msgspec.structs import replace
 
+from legato.amqp.codec import run_layouts
 from legato.amqp.codec.delivery_options import DUPLICATE_ID_KEY, PLAIN, DeliveryOptions, delivery_options_of
 from legato.amqp.codec.fields import USER_ID, field_places, has_field
 from legato.amqp.codec.map_entries import check_entries
+from legato.amqp.codec.run_layouts import Layout
 from legato.amqp.codec.sections import Sections, normalise, scan
 from legato.amqp.codec.shapes import Shape, UnusualError, shape_of
 from legato.amqp.codec.values import decode_value, malformed, skip_value
@@ -22,12 +26,14 @@ class Admission:
         user: who sends them, if a message may not say that it is somebody else's (AMQP 3.2.4, user-id).
     """
 
-    __slots__ = ("_shapes", "_user")
+    __slots__ = ("_layouts", "_shapes", "_user")
 
     def __init__(self, user: str | None = None) -> None:
         self._user = None if user is None else user.encode()
         self._shapes: list[Shape] = []
         """The last ones found, latest first: a producer may have several kinds of messages, or priorities."""
+        self._layouts: list[Layout] = []
+        """Those of the plain ones among them."""
 
     def admit(self, data: bytes) -> tuple[bytes, str, DeliveryOptions | None]:
         """The bytes to store, the message id as text (empty if there is none), and what else the message asks for.
@@ -59,6 +65,20 @@ class Admission:
             pass
         return self._carefully(data)
 
+    def admit_run(self, data: bytes, ends: array[int], first: int) -> tuple[int, bytes]:
+        """How many messages of a run, from `first` on, are stored as they are and ask for nothing; and their ids.
+
+        The ids are ASCII, of equal length, one behind the other. If there are none, `admit` says what the first is.
+
+        Args:
+            ends: where each message ends in `data`.
+        """
+        for layout in self._layouts:
+            count, ids = layout.match(data, ends, first)
+            if count:
+                return count, ids
+        return 0, b""
+
     def _carefully(self, data: bytes) -> tuple[bytes, str, DeliveryOptions | None]:
         if not data:
             raise malformed("a message has no section")
@@ -80,8 +100,11 @@ class Admission:
             if shape is not None:
                 shapes = self._shapes
                 if len(shapes) == _SHAPES_MAX:
-                    shapes.pop()
+                    gone = shapes.pop()
+                    self._layouts = [layout for layout in self._layouts if layout.shape is not gone]
                 shapes.insert(0, shape)
+                if run_layouts.available and run_layouts.is_plain(shape):
+                    self._layouts.insert(0, Layout(shape))
         return stored, sections.message_id, special
 
     def _check_user(self, data: bytes, at: int) -> None:

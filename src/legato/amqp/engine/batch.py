@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from itertools import accumulate
 from typing import Any
 
@@ -17,12 +18,17 @@ RUN_MAX = 1024
 RUN_BYTES_MAX = 1 << 18
 """Message bytes in one call at most."""
 TAG_BYTES_MAX = 32
+RUN_MIN = 4
+"""Fewer messages are cheaper to report one by one."""
+NUMBER_MAX = 1 << 62
+"""Tags above it are no numbers of messages."""
 SETTLED = 0x80
 """In a state that `Run.take_outcomes` returns: the peer settled."""
 
 _DELIVERY = lib.PN_DELIVERY
 _unpack = ffi.unpack
 _POINTERS = ffi.typeof("pn_delivery_t *[]")
+_POINTER_BYTES = ffi.sizeof("void *")
 _new_uncleared = ffi.new_allocator(should_clear_after_alloc=False)
 
 
@@ -44,6 +50,10 @@ available = _bind()
 
 inspects = available and hasattr(_batch.lib, "step_over_deliveries")
 """Whether the module looks at frames too: one that was compiled earlier does not."""
+
+
+tells_runs = available and hasattr(_batch.lib, "consecutive") and array("I").itemsize == ffi.sizeof("uint32_t")
+"""Whether a run can be reported as one event: the module knows what they need."""
 
 
 class Inspector:
@@ -158,6 +168,24 @@ class Run:
         sizes = _unpack(self._tag_sizes, self.count)
         return [whole[at : at + size] for at, size in zip(range(0, len(whole), TAG_BYTES_MAX), sizes, strict=True)]
 
+    def content(self) -> tuple[bytes, array[int]]:
+        """The messages as one, and where each ends."""
+        ends = array("I")
+        ends.frombytes(ffi.buffer(self._ends, 4 * self.count))
+        return self._view[: ends[-1]], ends
+
+    def pointers(self) -> Any:
+        """The run's deliveries, as the module takes them."""
+        taken = ffi.new(_POINTERS, self.count)
+        ffi.memmove(taken, self._deliveries, self.count * _POINTER_BYTES)
+        return taken
+
+    def number(self) -> int:
+        """The number that is the first tag, if each tag is one more than the one before; 0 if not."""
+        found = ffi.new("uint64_t *")
+        are = _batch.lib.consecutive(self._tags, self._tag_sizes, self.count, NUMBER_MAX, found)
+        return int(found[0]) if are else 0
+
     def settle(self) -> None:
         """Settle the run's deliveries."""
         _batch.lib.settle_all(self._deliveries, self.count, 0)
@@ -182,6 +210,11 @@ def give_run(run: Run) -> None:
 def settle_all(deliveries: list[Any], state: int) -> None:
     """State `state`, unless it is 0, and settle."""
     _batch.lib.settle_all(ffi.new(_POINTERS, deliveries), len(deliveries), state)
+
+
+def settle_run(deliveries: Any, at: int, count: int, state: int) -> None:
+    """The same of `count` of the deliveries of `Run.pointers`, from the one at `at` on."""
+    _batch.lib.settle_all(deliveries + at, count, state)
 
 
 def send_all(pn_link: Any, bodies: list[bytes], tags: bytes) -> list[Any]:

@@ -6,6 +6,7 @@ the object that was given to `Sender.send`.
 
 from __future__ import annotations
 
+from array import array
 from typing import Any
 
 import msgspec
@@ -83,6 +84,21 @@ class Transfer(Event):
     data: bytes
     settled: bool
     txn_id: bytes | None
+
+
+class TransferRun(Event):
+    """Whole messages arrived together over a receiver that `takes_runs`, none in a transaction.
+
+    They are what so many `Transfer` would tell: deliveries `delivery`, `delivery + 1` ..., of which the first ends in
+    `data` at `ends[0]`. If the link `reads_tags`, the tags are the numbers from `number` on, big-endian.
+    """
+
+    link: Receiver
+    delivery: int
+    data: bytes
+    ends: array[int]
+    settled: bool
+    number: int = 0
 
 
 class TransferPart(Event):

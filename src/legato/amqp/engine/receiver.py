@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from cproton import lib
 
+from legato.amqp.engine import batch
 from legato.amqp.engine.link_base import Link
 from legato.amqp.engine.outcomes import ACCEPTED, Accepted, Outcome
 from legato.amqp.engine.states import ACCEPTED_STATE, write_outcome
@@ -15,6 +16,14 @@ if TYPE_CHECKING:
 
 _pn_delivery_settle = lib.pn_delivery_settle
 _pn_delivery_update = lib.pn_delivery_update
+
+
+class ReceivedRun(NamedTuple):
+    """Deliveries with neighbouring handles: `length` of an array of pointers, from `at` on."""
+
+    deliveries: Any
+    at: int
+    length: int
 
 
 class Receiver(Link):
@@ -27,6 +36,10 @@ class Receiver(Link):
         """Whether messages of more than `limits.LARGE_MESSAGE_BYTES` are reported in parts, as they come."""
         self.reads_tags = True
         """Whether `Transfer.tag` is wanted; reading it costs as much as the rest of a small transfer's bookkeeping."""
+        self.takes_runs = False
+        """Whether messages that arrive together may be reported as a `TransferRun`."""
+        self._runs: dict[int, ReceivedRun] = {}
+        """What is unsettled of reported runs, by the handle of the first."""
         self._parts: list[bytes] = []
         self._part_bytes = 0
         self._streamed_bytes = 0
@@ -38,6 +51,11 @@ class Receiver(Link):
     def draining(self) -> bool:
         """We asked the peer to use up or give back its credit, and it has not done so yet."""
         return self._drain_asked and self.credit > 0
+
+    @property
+    def unsettled(self) -> int:
+        """Deliveries that we have not settled."""
+        return len(self._unsettled) + sum(run.length for run in self._runs.values())
 
     @property
     def queued(self) -> int:
@@ -66,6 +84,8 @@ class Receiver(Link):
 
     def settle(self, delivery: int, outcome: Outcome | None = ACCEPTED) -> None:
         """State `outcome` and settle; nothing if the delivery is unknown or settled."""
+        if self._runs:
+            self._spread_runs()
         pn_delivery = self._unsettled.pop(delivery, None)
         if pn_delivery is None:
             return
@@ -78,10 +98,36 @@ class Receiver(Link):
 
     def accept_all(self, deliveries: list[int]) -> None:
         """`settle` as accepted, for many at once."""
+        if self._runs:
+            self._spread_runs()
         self._accept_all(deliveries)
+
+    def accept_run(self, delivery: int, count: int) -> None:
+        """`settle` as accepted, for `count` deliveries from one on that came as one run."""
+        first, run = delivery, self._runs.pop(delivery, None)
+        if run is None:
+            for first, run in self._runs.items():
+                if first < delivery < first + run.length:
+                    del self._runs[first]
+                    break
+            else:
+                run = None
+        skipped = delivery - first
+        if run is None or skipped + count > run.length:
+            if run is not None:
+                self._runs[first] = run
+            self.accept_all([*range(delivery, delivery + count)])
+            return
+        batch.settle_run(run.deliveries, run.at + skipped, count, ACCEPTED_STATE)
+        if skipped:
+            self._runs[first] = run._replace(length=skipped)
+        if left := run.length - skipped - count:
+            self._runs[delivery + count] = ReceivedRun(run.deliveries, run.at + skipped + count, left)
 
     def update(self, delivery: int, outcome: Outcome) -> None:
         """State `outcome` without settling: a terminal one asks the sender for a confirmation (AMQP 2.6.12)."""
+        if self._runs:
+            self._spread_runs()
         pn_delivery = self._unsettled.get(delivery)
         if pn_delivery is not None:
             self._deliveries[pn_delivery] = (self, delivery, delivery)
@@ -97,6 +143,14 @@ class Receiver(Link):
         self._parts.clear()
         self._part_bytes = self._streamed_bytes = 0
 
+    def _spread_runs(self) -> None:
+        """Have the runs' deliveries among all others, since one of them is settled by itself."""
+        for handle, run in self._runs.items():
+            deliveries = run.deliveries[run.at : run.at + run.length]
+            self._unsettled.update(zip(range(handle, handle + run.length), deliveries, strict=True))
+        self._runs.clear()
+
     def _forget(self) -> None:
         self._drop_parts()
+        self._spread_runs()
         super()._forget()

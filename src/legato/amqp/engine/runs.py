@@ -6,11 +6,12 @@ from typing import Any
 
 from cproton import lib
 
-from legato.amqp.engine.batch import SETTLED, Run, give_run, settle_all, take_run
+from legato.amqp.engine.batch import RUN_MIN, SETTLED, Run, give_run, settle_all, take_run
 from legato.amqp.engine.deliveries import Known
-from legato.amqp.engine.events import Disposition, Event, Transfer
+from legato.amqp.engine.events import Disposition, Event, Transfer, TransferRun
 from legato.amqp.engine.link import Link, Receiver
 from legato.amqp.engine.outcomes import ACCEPTED, RECEIVED, RELEASED, Outcome
+from legato.amqp.engine.receiver import ReceivedRun
 from legato.amqp.engine.states import ACCEPTED_STATE, RECEIVED_STATE, RELEASED_STATE, TRANSACTIONAL_STATE
 
 _ACCEPTED_AND_SETTLED = ACCEPTED_STATE | SETTLED
@@ -54,10 +55,25 @@ class Runs:
             return False
         run = take_run()
         taken = run.take_transfers(collector, link._pn, link.credit, link.max_message_bytes, link.reads_tags)
-        if taken:
+        if taken and not (link.takes_runs and taken >= RUN_MIN and self._report_run(run, link, events)):
             self._report_transfers(run, link, events)
         give_run(run)
         return taken > 0
+
+    def _report_run(self, run: Run, link: Receiver, events: list[Event]) -> bool:
+        """Report transfers as one event; False if they are not alike."""
+        count = run.count
+        settled = run.flags().count(b"\x01")
+        number = run.number() if link.reads_tags else 0
+        if settled not in (0, count) or (link.reads_tags and not number):
+            return False
+        link.credit -= count
+        handle = link._last_handle + 1
+        link._last_handle += count
+        if not settled:
+            link._runs[handle] = ReceivedRun(run.pointers(), 0, count)
+        events.append(TransferRun(link, handle, *run.content(), settled > 0, number))
+        return True
 
     def _report_transfers(self, run: Run, link: Receiver, events: list[Event]) -> None:
         count = run.count

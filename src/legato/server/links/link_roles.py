@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
+from typing import overload
 
 from legato import limits
 from legato.amqp.codec.admission import Admission
@@ -30,14 +32,16 @@ def may_reject(link: Receiver) -> bool:
 class PublisherLink:
     """A link over which messages arrive. `target` is None for the anonymous relay (each message names its own)."""
 
-    __slots__ = ("admit", "limited", "notices", "owed", "peer", "producer", "rejects", "target")
+    __slots__ = ("admit", "admit_run", "limited", "notices", "owed", "peer", "producer", "rejects", "target")
 
     def __init__(self, peer: Peer, target: Node | None, producer: Producer | None, *, notices: bool = False) -> None:
         self.peer = peer
         self.notices = notices
         """Whether the sender is told of duplicates (`names.DUPLICATE_NOTICE`)."""
         self.target = target
-        self.admit = Admission(peer.user if peer.realm else None).admit
+        admission = Admission(peer.user if peer.realm else None)
+        self.admit = admission.admit
+        self.admit_run = admission.admit_run
         self.producer = producer
         self.owed = 0
         """Messages settled since credit was last given back; given in lumps."""
@@ -147,6 +151,31 @@ class SubscriptionLookup:
 
 SendToken = tuple[Receiver, int]
 """Where to answer a publication: its link and its delivery. The core hands it back in effects."""
+
+
+class RunTokens(Sequence[SendToken]):
+    """The tokens of messages that came together, deliveries with neighbouring numbers."""
+
+    __slots__ = ("deliveries", "link")
+
+    def __init__(self, link: Receiver, first: int, count: int) -> None:
+        self.link = link
+        self.deliveries = range(first, first + count)
+
+    def __len__(self) -> int:
+        return len(self.deliveries)
+
+    @overload
+    def __getitem__(self, at: int) -> SendToken: ...
+
+    @overload
+    def __getitem__(self, at: slice) -> list[SendToken]: ...
+
+    def __getitem__(self, at: int | slice) -> SendToken | list[SendToken]:
+        found = self.deliveries[at]
+        if isinstance(found, range):
+            return [(self.link, delivery) for delivery in found]
+        return self.link, found
 
 
 class DischargeToken:

@@ -7,6 +7,7 @@ from typing import Any
 
 from legato import limits
 from legato.amqp import names
+from legato.amqp.engine import batch
 from legato.amqp.engine.link import Receiver
 from legato.amqp.engine.terminus import Terminus
 from legato.core.broker import Broker
@@ -119,6 +120,7 @@ class ProducerLinks:
         # Of a message that cannot be routed its sender is told the tag.
         link.reads_tags = producer is not None or node is None
         link.streams = True
+        link.takes_runs = node is not None and batch.tells_runs
         link.accept(
             target=answer,
             properties=properties or None,

@@ -41,6 +41,7 @@ from legato.server.links.link_roles import (
     DeliveryLink,
     DischargeToken,
     ManagementLink,
+    RunTokens,
     SendToken,
 )
 from legato.server.links.producer_credit import ProducerCredit
@@ -175,8 +176,12 @@ class Executor:
 
     def _confirm(self, effect: Confirm) -> None:
         by_link: dict[Receiver, list[int]] = {}
-        tokens: list[SendToken] = effect.tokens
-        for link, delivery in tokens:
+        tokens: list[SendToken | RunTokens] = effect.tokens
+        for token in tokens:
+            if isinstance(token, RunTokens):
+                self._confirm_run(token)
+                continue
+            link, delivery = token
             if link in by_link:
                 by_link[link].append(delivery)
             else:
@@ -186,6 +191,13 @@ class Executor:
             port = link.context
             if port is not None:
                 self._credit.owe(link, port, len(deliveries))
+
+    def _confirm_run(self, tokens: RunTokens) -> None:
+        link = tokens.link
+        link.accept_run(tokens.deliveries.start, len(tokens))
+        port = link.context
+        if port is not None:
+            self._credit.owe(link, port, len(tokens))
 
     def _confirm_duplicates(self, effect: ConfirmDuplicates) -> None:
         tokens: list[SendToken] = effect.tokens

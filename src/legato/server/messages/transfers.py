@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable
 from typing import Any
 
@@ -11,7 +12,8 @@ from legato.amqp.codec.coordinator import Declare, decode_coordinator
 from legato.amqp.codec.delivery_options import DeliveryOptions
 from legato.amqp.codec.sections import scan
 from legato.amqp.codec.stubs import STUB_MARK
-from legato.amqp.engine.events import Transfer, TransferAborted, TransferLost, TransferPart
+from legato.amqp.engine.batch import RUN_MIN
+from legato.amqp.engine.events import Transfer, TransferAborted, TransferLost, TransferPart, TransferRun
 from legato.amqp.engine.link import Receiver
 from legato.amqp.engine.outcomes import ACCEPTED, Declared, Rejected, Transactional
 from legato.amqp.engine.states import DELIVERY_TAG
@@ -22,7 +24,7 @@ from legato.core.transactions import UNKNOWN_TXN
 from legato.errors import ProtocolError
 from legato.server.access.permissions import SEND, Denied
 from legato.server.links.link_closing import LinkCloser
-from legato.server.links.link_roles import Coordinator, DischargeToken, ManagementLink, Node, PublisherLink
+from legato.server.links.link_roles import Coordinator, DischargeToken, ManagementLink, Node, PublisherLink, RunTokens
 from legato.server.links.nodes import Nodes
 from legato.server.links.producer_credit import ProducerCredit
 from legato.server.links.refused import NOT_ALLOWED, Refused
@@ -122,6 +124,32 @@ class Transfers:
             self._broker.publisher.publish(target, body, message_id, token, traits, peer.container)
         if token is None:
             self._credit.owe(link, port)
+
+    def run(self, peer: Peer, event: TransferRun, now_us: int) -> None:
+        """Messages came in together on a link: what is plain of them is published as runs, the others one by one."""
+        link, ends = event.link, event.ends
+        first, at, count = event.number, 0, len(ends)
+        while at < count:
+            port = link.context
+            target = port.target if type(port) is PublisherLink else None
+            matched, ids = 0, b""
+            if target is not None and not target.special and not self._shell.full:
+                matched, ids = port.admit_run(event.data, ends, at)
+            if target is None or matched < RUN_MIN or (port.producer is not None and first + at <= port.producer.last):
+                self.transfer(peer, _part_of(event, at), now_us)
+                at += 1
+                continue
+            content, own_ends = event.data, ends
+            if matched < count:
+                begin = ends[at - 1] if at else 0
+                own_ends = array("I", [end - begin for end in ends[at : at + matched]])
+                content = content[begin : begin + own_ends[-1]]
+            tokens = None if event.settled else RunTokens(link, event.delivery + at, matched)
+            number = first + at if port.producer is not None else 0
+            self._broker.publisher.publish_run(target, content, own_ends, ids, tokens, port.producer, number)
+            if tokens is None:
+                self._credit.owe(link, port, matched)
+            at += matched
 
     # -- large messages ------------------------------------------------------------------------------------------
 
@@ -284,6 +312,13 @@ class Transfers:
             self._owe(event.link, port)
         else:
             self._closer.cut(event.link, condition, description)
+
+
+def _part_of(run: TransferRun, at: int) -> Transfer:
+    """One message of a run."""
+    begin = run.ends[at - 1] if at else 0
+    tag = (run.number + at).to_bytes(8, "big") if run.number else b""
+    return Transfer(run.link, run.delivery + at, tag, run.data[begin : run.ends[at]], run.settled, None)
 
 
 def traits_of(special: DeliveryOptions, now_us: int) -> Traits:

@@ -30,6 +30,7 @@ from legato.amqp.engine.events import (
     TransferAborted,
     TransferLost,
     TransferPart,
+    TransferRun,
 )
 from legato.amqp.engine.link import Link, Sender, Session
 from legato.amqp.engine.outcomes import (
@@ -128,6 +129,11 @@ class Translator:
                     self._disposition(peer, event)  # type: ignore[arg-type]
                 elif kind is Flow:
                     flows[event.link] = None  # type: ignore[attr-defined]
+                elif kind is TransferRun:
+                    self._transfers.run(peer, event, now_us)  # type: ignore[arg-type]
+                    if now_ms() >= deadline_ms:
+                        rest = list(coming)
+                        break
                 elif kind is TransferPart:
                     self._transfers.part(peer, event, now_us)  # type: ignore[arg-type]
                 elif not self._rare(peer, event, deadline_ms):

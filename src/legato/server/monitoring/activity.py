@@ -14,6 +14,8 @@ from legato.core.facts import (
     MessageMoved,
     MessagePublished,
     MessageReturned,
+    MessagesConsumed,
+    MessagesStored,
     MessageStored,
     RunStored,
     TransactionCommitted,
@@ -65,9 +67,9 @@ class Activity:
         match fact:
             case MessagePublished():
                 self.stored += len(fact.subscriptions)
-            case RunStored():
+            case RunStored() | MessagesStored():
                 self.stored += fact.count
-            case AssignmentAcknowledged():
+            case AssignmentAcknowledged() | MessagesConsumed():
                 self.acknowledged += fact.count
             case MessageMoved(cause="expired"):
                 self.expired += 1
@@ -80,5 +82,14 @@ class Activity:
                 self.stored -= 1
 
 
-_LOOKED_AT = {MessagePublished, RunStored, AssignmentAcknowledged, MessageMoved, MessageReturned, MessageDeadLettered}
+_LOOKED_AT = {
+    MessagePublished,
+    MessagesStored,
+    MessagesConsumed,
+    RunStored,
+    AssignmentAcknowledged,
+    MessageMoved,
+    MessageReturned,
+    MessageDeadLettered,
+}
 """Where one of these is, messages may have been moved as well."""

@@ -15,6 +15,8 @@ from legato.core.facts import (
     DuplicateIdDropped,
     MessageConsumed,
     MessagePublished,
+    MessagesConsumed,
+    MessagesStored,
     MessageStored,
     TransactionCommitted,
 )
@@ -26,10 +28,12 @@ from legato.store.lmdb import LmdbStore
 CLOCK_READ_EVERY_S = 0.05
 ASKED_FOR = (
     MessageStored,
+    MessagesStored,
     MessagePublished,
     DuplicateDropped,
     DuplicateIdDropped,
     MessageConsumed,
+    MessagesConsumed,
     TransactionCommitted,
 )
 """What a client waits for; marks and the like are committed without anybody having asked."""
@@ -73,16 +77,16 @@ class FaultyStore(LmdbStore):
         time.sleep(self._drill_orders.delay_s)
         if batch.chunks or _has(facts, *ASKED_FOR):
             hit(Point.BEFORE_COMMIT)
-        if _has(facts, MessageConsumed):
+        if _has(facts, MessageConsumed, MessagesConsumed):
             hit(Point.BETWEEN_ACKNOWLEDGE_AND_COMMIT)
         if _has(facts, TransactionCommitted):
             hit(Point.BETWEEN_DISCHARGE_AND_COMMIT)
         position = super().commit(batch)
         if batch.chunks:
             hit(Point.DURING_LARGE_MESSAGE)
-        if _has(facts, MessageStored, MessagePublished):
+        if _has(facts, MessageStored, MessagesStored, MessagePublished):
             hit(Point.BETWEEN_COMMIT_AND_CONFIRM)
-        if _has(facts, MessageConsumed):
+        if _has(facts, MessageConsumed, MessagesConsumed):
             hit(Point.BETWEEN_ACKNOWLEDGED_AND_CONFIRM)
         if _has(facts, TransactionCommitted):
             hit(Point.BETWEEN_COMMIT_AND_OUTCOME)

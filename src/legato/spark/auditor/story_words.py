@@ -41,6 +41,7 @@ NOT_TOLD = (
     *("NumberRefused", "DuplicateDropped", "MessageTaken", "AssignmentFenced", "ActionAudited"),
     # Told by the rows of their messages (`fact_schema.py`).
     *("MessagesAssigned", "AssignmentAcknowledged", "RunStored", "BatchPublished"),
+    *("MessagesStored", "MessagesConsumed"),
 )
 """Facts that are no part of any message's story."""
 

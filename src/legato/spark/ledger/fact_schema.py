@@ -1,7 +1,7 @@
 """The schema of the ledger: facts as one flat Arrow table, a row for each fact."""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -90,8 +90,9 @@ that left as expired was found to be over, `at_us` when a primary began to serve
 A `MessagePublished` has one row, whose `queue` is the topic, and for each copy a further one of kind `MessageStored`
 at the same position and ordinal, whose `queue` is the subscription and whose `topic` is that topic: in the account of
 messages a copy is a message of its subscription. Only copies have a `topic` among stored messages; what they do not
-have (message id, producer, transaction) is in the row of the publication. A record without facts has one row, without a
-kind, so that its position is not missing.
+have (message id, producer, transaction) is in the row of the publication. A `MessagesStored` or `MessagesConsumed` has
+no row of its own: each of its messages has one of kind `MessageStored` or `MessageConsumed`, with an ordinal of its
+own. A record without facts has one row, without a kind, so that its position is not missing.
 """
 
 ASSIGNED = "assigned"
@@ -305,6 +306,10 @@ _BUILDERS: dict[type[f.Fact], Callable[[Any], dict[str, Column]]] = {
 }
 
 
+_RUNS = f.MessagesStored | f.MessagesConsumed
+"""Several facts in one: each message has a row and an ordinal of its own, as if it had a fact of its own."""
+
+
 def facts_table(records: Iterable[tuple[int, LogRecord]]) -> pa.Table:
     """The facts of `records`, given as `(position, record)`, as a table in `SCHEMA`.
 
@@ -317,10 +322,13 @@ def facts_table(records: Iterable[tuple[int, LogRecord]]) -> pa.Table:
         epoch, time_us = record.epoch, record.time_us
         if not record.facts:
             empty.append((position, 0, epoch, time_us))
-        for ordinal, fact in enumerate(record.facts):
+        ordinal = 0
+        for fact in record.facts:
             kind = type(fact)
             rows[kind].append(fact)
             places[kind].append((position, ordinal, epoch, time_us))
+            ordinal += fact.count if isinstance(fact, _RUNS) else 1
+    stored, consumed = rows.pop(f.MessagesStored, []), rows.pop(f.MessagesConsumed, [])
     pieces = [_piece(kind, facts, places[kind]) for kind, facts in rows.items()]
     if publications := rows.get(f.MessagePublished):
         pieces.append(_copies(publications, pieces[list(rows).index(f.MessagePublished)]))
@@ -330,6 +338,10 @@ def facts_table(records: Iterable[tuple[int, LogRecord]]) -> pa.Table:
         pieces.append(_run(runs, pieces[list(rows).index(f.RunStored)]))
     if acknowledged := rows.get(f.AssignmentAcknowledged):
         pieces.append(_acknowledged(acknowledged, pieces[list(rows).index(f.AssignmentAcknowledged)]))
+    if stored:
+        pieces.append(_stored_runs(stored, places[f.MessagesStored]))
+    if consumed:
+        pieces.append(_consumed_runs(consumed, places[f.MessagesConsumed]))
     if empty:
         pieces.append(_table(None, _placed(empty), len(empty)))
     return pa.concat_tables(pieces).unify_dictionaries() if pieces else SCHEMA.empty_table()
@@ -407,6 +419,51 @@ def _acknowledged(facts: list[f.AssignmentAcknowledged], rows: pa.Table) -> pa.T
     return _table(f.MessageConsumed.__name__, columns, len(steps))
 
 
+def _stored_runs(facts: list[f.MessagesStored], places: list[Place]) -> pa.Table:
+    """A row for each message of the runs, as of facts of one message each."""
+    counts, steps, columns = _each_of_runs(facts, places)
+    ends = [np.frombuffer(fact.ends, ">u4").astype(np.int32) for fact in facts]
+    columns["size"] = pa.array(np.concatenate([np.diff(each, prepend=np.int32(0)) for each in ends]))
+    columns["message_id"] = pa.concat_arrays([_ids(fact) for fact in facts])
+    numbered = np.repeat([fact.producer > 0 for fact in facts], counts)
+    producers = np.repeat([fact.producer for fact in facts], counts)
+    columns["producer"] = pa.array(producers, pa.int32(), mask=~numbered)
+    columns["number"] = pa.array(np.repeat([fact.number for fact in facts], counts) + steps, pa.int64(), mask=~numbered)
+    return _table(f.MessageStored.__name__, columns, len(steps))
+
+
+def _ids(fact: f.MessagesStored) -> pa.Array:
+    """The message ids of a run, of equal length, as texts."""
+    width = len(fact.ids) // fact.count
+    offsets = np.arange(fact.count + 1, dtype=np.int32) * width
+    return pa.Array.from_buffers(pa.string(), fact.count, [None, pa.py_buffer(offsets), pa.py_buffer(fact.ids)])
+
+
+def _consumed_runs(facts: list[f.MessagesConsumed], places: list[Place]) -> pa.Table:
+    """A row for each message of the runs, as of facts of one message each."""
+    counts, steps, columns = _each_of_runs(facts, places)
+    columns["consumer"] = pa.array(np.repeat([fact.consumer for fact in facts], counts), pa.int32())
+    columns["delivered_us"] = pa.array(np.repeat([fact.delivered_us for fact in facts], counts), pa.int64())
+    columns["attempt"] = pa.repeat(pa.scalar(1, pa.int32()), len(steps))
+    return _table(f.MessageConsumed.__name__, columns, len(steps))
+
+
+def _each_of_runs(
+    facts: Sequence[f.MessagesStored | f.MessagesConsumed], places: list[Place]
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], dict[str, Any]]:
+    """How many messages each run has; of each message its number within its run, from 0; and where its row stands."""
+    counts = np.array([fact.count for fact in facts])
+    begins = np.cumsum(counts) - counts
+    steps = np.arange(int(counts.sum())) - np.repeat(begins, counts)
+    columns: dict[str, Any] = {}
+    for name, values in zip(("position", "ordinal", "epoch", "time_us"), zip(*places, strict=True), strict=True):
+        repeated = np.repeat(np.array(values, np.int64), counts)
+        columns[name] = pa.array(repeated + steps if name == "ordinal" else repeated, COLUMNS[name])
+    columns["queue"] = pa.array(np.repeat([fact.queue for fact in facts], counts), pa.int32())
+    columns["seq"] = pa.array(np.repeat(np.array([fact.seq for fact in facts], np.int64), counts) + steps)
+    return counts, steps, columns
+
+
 def _each(rows: pa.Table, counts: npt.NDArray[np.int64]) -> tuple[dict[str, Any], npt.NDArray[np.int64]]:
     """Where the rows of each fact stand, and their numbers within it, from 0."""
     fact = pa.array(np.repeat(np.arange(len(counts)), counts))
@@ -443,4 +500,6 @@ def row_count(record: LogRecord) -> int:
             further += 2 * fact.count
         elif isinstance(fact, f.AssignmentAcknowledged | f.RunStored):
             further += fact.count
+        elif isinstance(fact, _RUNS):
+            further += fact.count - 1
     return max(len(record.facts), 1) + further

@@ -21,6 +21,7 @@ NOT_TALLIED = (
     *("MessageSeen", "MessageReleased", "AssignmentFenced", "BatchPublished", "ActionAudited"),
     # Each has a row of its own for each of its messages, which is `stored`, `moved` or `consumed` (`fact_schema.py`).
     *("MessagePublished", "MessagesAssigned", "AssignmentAcknowledged", "RunStored"),
+    *("MessagesStored", "MessagesConsumed"),
 )
 """Facts that add nothing to what a message comes to."""
 

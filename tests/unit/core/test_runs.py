@@ -1,0 +1,166 @@
+"""What is published as a run, and as its messages one by one, leads to the same facts, states and effects."""
+
+from __future__ import annotations
+
+from array import array
+from itertools import accumulate
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from legato.core.consumers import Consumer
+from legato.core.fact_runs import single_facts
+from legato.core.facts import MessagesStored
+from legato.core.message import Message
+from legato.core.queues import Queue
+from tests.support.examples import examples
+from tests.support.scenario import RunTokens, Scenario
+
+
+class Side:
+    """A broker with a queue, publishing in runs or not, that does as it is told."""
+
+    def __init__(self, *, in_runs: bool) -> None:
+        self.in_runs = in_runs
+        self.scenario = Scenario()
+        self.queue = self.scenario.broker.directory.queue("q")
+        assert isinstance(self.queue, Queue)
+        self.producer = self.scenario.broker.producers.attach("p")
+        self.consumers: list[Consumer] = []
+        self.published = 0
+        self.log: list[Any] = []
+        self.scenario.run()
+
+    def publish(self, count: int, numbered: bool, told: bool) -> None:
+        """Publish, and tell nobody yet."""
+        names = [f"{self.published + place:09}" for place in range(count)]
+        bodies = [name.encode() * (1 + place % 3) for place, name in enumerate(names)]
+        self.published += count
+        publisher, producer = self.scenario.broker.publisher, self.producer
+        number = producer.last + 1
+        if self.in_runs:
+            tokens = RunTokens(names) if told else None
+            ends, ids = array("I", accumulate(map(len, bodies))), "".join(names).encode()
+            who, first = (producer, number) if numbered else (None, 0)
+            publisher.publish_run(self.queue, b"".join(bodies), ends, ids, tokens, who, first)
+            return
+        for place, (name, body) in enumerate(zip(names, bodies, strict=True)):
+            token = name if told else None
+            if numbered:
+                publisher.publish_numbered(self.queue, body, name, token, producer, number + place)
+            else:
+                publisher.publish(self.queue, body, name, token)
+
+    def do(self, step: tuple[Any, ...]) -> None:
+        scenario, broker = self.scenario, self.scenario.broker
+        match step:
+            case ("publish", count, numbered, told):
+                self.publish(count, numbered, told)
+            case ("run",):
+                scenario.run()
+            case ("full",):
+                scenario.full = True
+                scenario.run()
+                scenario.full = False
+            case ("attach", credit):
+                self.consumers.append(scenario.consumer("q", credit, name=f"c{len(self.consumers)}"))
+            case ("flow", which, credit) if self.consumers:
+                consumer = self.consumers[which % len(self.consumers)]
+                broker.receivers.flow(consumer, credit, False, scenario.now_us)
+                scenario.run()
+            case ("accept", which, first, count) if self.consumers:
+                consumer = self.consumers[which % len(self.consumers)]
+                scenario.accept(consumer, *scenario.in_hand(consumer)[first : first + count])
+            case ("release", which, first) if self.consumers:
+                consumer = self.consumers[which % len(self.consumers)]
+                for message in scenario.in_hand(consumer)[first : first + 1]:
+                    assert broker.settlement.release(consumer, message)
+                scenario.run()
+            case ("fail", which, first) if self.consumers:
+                consumer = self.consumers[which % len(self.consumers)]
+                for message in scenario.in_hand(consumer)[first : first + 1]:
+                    assert broker.settlement.modify(consumer, message, failed=True, undeliverable_here=False)
+                scenario.run()
+            case ("leave", which) if self.consumers:
+                broker.receivers.detach(self.consumers.pop(which % len(self.consumers)), clean=True)
+                scenario.run()
+            case ("again", number):
+                # Resent: a number that is stored is not stored twice, and one that was refused may be.
+                if number <= self.producer.last:
+                    broker.publisher.publish_numbered(self.queue, b"again", "again", "again", self.producer, number)
+                scenario.run()
+
+    def seen(self) -> Any:
+        """All that is seen of it: facts, what was told, what consumers have, counters."""
+        scenario, queue = self.scenario, self.queue
+        assert isinstance(queue, Queue)
+        return (
+            [*single_facts(scenario.facts)],
+            scenario.confirmed,
+            scenario.refused,
+            [[shown(message) for message in scenario.inbox[consumer]] for consumer in self.consumers],
+            [sorted(consumer.unsettled) for consumer in self.consumers],
+            (queue.stored, queue.consumed, queue.bytes, queue.delivered, queue.main.mark, queue.in_flight),
+            (self.producer.last, self.producer.stored, [*self.producer.refused]),
+            scenario.store.messages(queue.id, 0, 1000, 1 << 20),
+        )
+
+
+def shown(message: Message) -> tuple[Any, ...]:
+    return message.seq, message.body, message.size, message.count, message.flagged
+
+
+STEPS = st.one_of(
+    st.tuples(st.just("publish"), st.integers(1, 12), st.booleans(), st.booleans()),
+    st.tuples(st.just("publish"), st.integers(1, 12), st.booleans(), st.booleans()),
+    st.tuples(st.just("run")),
+    st.tuples(st.just("full")),
+    st.tuples(st.just("attach"), st.integers(0, 9)),
+    st.tuples(st.just("flow"), st.integers(0, 3), st.integers(0, 20)),
+    st.tuples(st.just("accept"), st.integers(0, 3), st.integers(0, 3), st.integers(1, 9)),
+    st.tuples(st.just("accept"), st.integers(0, 3), st.just(0), st.integers(1, 20)),
+    st.tuples(st.just("release"), st.integers(0, 3), st.integers(0, 5)),
+    st.tuples(st.just("fail"), st.integers(0, 3), st.integers(0, 5)),
+    st.tuples(st.just("leave"), st.integers(0, 3)),
+    st.tuples(st.just("again"), st.integers(1, 30)),
+)
+
+
+@settings(max_examples=examples(300), deadline=None)
+@given(st.lists(STEPS, max_size=25))
+def test_runs_and_their_messages_lead_to_the_same(steps: list[tuple[Any, ...]]) -> None:
+    sides = [Side(in_runs=True), Side(in_runs=False)]
+    for step in [*steps, ("run",)]:
+        for side in sides:
+            side.do(step)
+        runs, singles = (side.seen() for side in sides)
+        assert runs == singles, step
+
+
+def test_a_run_is_one_fact_as_long_as_nobody_tells_its_messages_apart() -> None:
+    side = Side(in_runs=True)
+    side.do(("publish", 5, True, True))
+    side.do(("run",))
+    facts = [fact for fact in side.scenario.facts if isinstance(fact, MessagesStored)]
+    assert [(fact.seq, fact.count, fact.number) for fact in facts] == [(1, 5, 1)]
+    assert side.scenario.confirmed == [f"{number:09}" for number in range(5)]
+
+
+def test_a_run_that_finds_no_room_is_refused_message_by_message_and_may_come_again() -> None:
+    side = Side(in_runs=True)
+    side.do(("publish", 3, True, True))
+    side.do(("full",))
+    assert [*side.scenario.refused] == [f"{number:09}" for number in range(3)]
+    assert [*side.producer.refused] == [1, 2, 3]
+    assert side.scenario.store.messages(side.queue.id, 0, 10, 1 << 20) == []
+
+
+def test_a_run_of_numbers_that_are_not_new_is_a_defect() -> None:
+    side = Side(in_runs=True)
+    side.do(("publish", 3, True, True))
+    with pytest.raises(AssertionError):
+        side.scenario.broker.publisher.publish_run(
+            side.queue, b"x", array("I", [1]), b"", None, side.producer, side.producer.last
+        )
