@@ -7,10 +7,30 @@ import typer
 
 
 def demo(
-    flights: Annotated[int, typer.Option("--flights", help="How many flights to send.", metavar="N")] = 336_776,
+    flights: Annotated[
+        int | None,
+        typer.Option(
+            "--flights",
+            help="How many flights to send (default 336776; with --machines 60000).",
+            metavar="N",
+            show_default=False,
+        ),
+    ] = None,
     kills: Annotated[
-        int, typer.Option("--kills", help="How many times the primary is killed (SIGKILL).", metavar="K")
+        int,
+        typer.Option(
+            "--kills", help="How many times the primary is killed (SIGKILL), or its machine is lost.", metavar="K"
+        ),
     ] = 2,
+    machines: Annotated[
+        int,
+        typer.Option(
+            "--machines",
+            help="1: primary and backup share a directory. 3 or 5: each machine has a broker, a store and a server of "
+            "the replicated log; one is lost whole, its directories too (needs legato[replication]).",
+            metavar="N",
+        ),
+    ] = 1,
     seed: Annotated[
         int | None, typer.Option("--seed", help="Kill at the same instants as an earlier run.", metavar="S")
     ] = None,
@@ -32,7 +52,7 @@ def demo(
     port: Annotated[
         int,
         typer.Option(
-            "--port", help="Port of the first broker; the second gets the next one. 0 picks free ports.", metavar="PORT"
+            "--port", help="Port of the first broker; the others get the next ones. 0 picks free ports.", metavar="PORT"
         ),
     ] = 0,
 ) -> None:
@@ -43,12 +63,18 @@ def demo(
     whoever is primary in the middle of it. The exit code is 0 only if nothing was lost, nothing was done twice and all
     sums, those of the database too, equal those of the source data.
 
-    Examples: legato demo; legato demo --flights 50000 --kills 4 --seed 7 --json result.json
-    """
-    from legato.demo.options import DemoOptions
+    With --machines 3 there is no shared directory: the machine of whoever is primary is lost as a whole, and an empty
+    one takes its place.
 
+    Examples: legato demo; legato demo --flights 50000 --kills 4 --seed 7 --json result.json; legato demo --machines 3
+    """
+    from legato.demo.options import FLIGHTS_ALL, FLIGHTS_ON_MACHINES, DemoOptions
+
+    if flights is None:
+        flights = FLIGHTS_ALL if machines == 1 else FLIGHTS_ON_MACHINES
     options = DemoOptions(
         flights=flights,
+        machines=machines,
         kills=kills,
         seed=seed,
         json_file=json_file,

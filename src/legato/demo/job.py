@@ -35,13 +35,13 @@ def run_demo(options: DemoOptions, console: Console) -> Outcome:
     prepare_directory(options.out)
     seed = choose_seed() if options.seed is None else options.seed
     console.print(
-        f"{options.flights:,} flights, {options.kills} kills, seed {seed}; all files are in {options.out}",
+        f"{options.flights:,} flights, {options.kills} {options.losses}, seed {seed}; all files are in {options.out}",
         highlight=False,
     )
     run = Run(options, seed, console)
     result = run.perform()
     console.print("Spark reads the ledger and the source data ...", style="dim")
-    outcome = judge(options, result, run.store, console)
+    outcome = judge(options, result, run.deployment.store, console)
     if options.json_file is not None:
         write_json(outcome, options.json_file)
     return outcome
@@ -60,7 +60,7 @@ def judge(options: DemoOptions, result: RunResult, store: Path, console: Console
         report_path=report,
         totals=totals,
         client_gaps_ms={takeover.epoch: takeover.gap_ms for takeover in result.takeovers},
-        title=f"{options.flights:,} flights, {result.kills} kills",
+        title=f"{options.flights:,} flights, {result.kills} {options.losses}",
     )
     outcome = outcome_of(options, result, audit, totals, database_equals(totals, read_totals(options.out)))
     console.print(audit_table(audit))

@@ -7,6 +7,9 @@ from legato.errors import ConfigError
 
 FLIGHTS_ALL = 336_776
 """`records.FLIGHTS_TOTAL`, which is not imported here because it needs the extra `spark`."""
+FLIGHTS_ON_MACHINES = 60_000
+"""By default, where each message is written to three disks that are one."""
+MACHINES = (1, 3, 5)
 FLIGHTS_QUEUE = "flights"
 DEPARTURES_QUEUE = "departures"
 
@@ -17,7 +20,8 @@ class DemoOptions:
 
     Args:
         flights: how many of the flights to send, 1 to 336,776.
-        kills: how often the current primary gets SIGKILL.
+        kills: how often the current primary gets SIGKILL, or its machine is lost.
+        machines: 1, where primary and backup share a directory, or 3 or 5 that share nothing but a replicated log.
         seed: of the kill instants; None draws one, which is shown.
         json_file: where to write the result as JSON, None for nowhere.
         report_file: where to write the HTML page, None for `report.html` in the output directory.
@@ -30,6 +34,7 @@ class DemoOptions:
 
     flights: int = FLIGHTS_ALL
     kills: int = 2
+    machines: int = 1
     seed: int | None = None
     json_file: Path | None = None
     report_file: Path | None = None
@@ -52,3 +57,12 @@ class DemoOptions:
         for name, value, low, high in bounds:
             if not low <= value <= high:
                 raise ConfigError(f"{name} is {value}; it takes {low} to {high}.")
+        if self.machines not in MACHINES:
+            raise ConfigError(
+                f"--machines is {self.machines}; it takes 1, 3 or 5: a majority of them has to outlive the loss of one."
+            )
+
+    @property
+    def losses(self) -> str:
+        """What is lost again and again, as a word."""
+        return "kills" if self.machines == 1 else "machines lost"

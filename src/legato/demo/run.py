@@ -11,6 +11,7 @@ import msgspec
 from rich.console import Console
 
 from legato.demo.carriers import create_totals, database_url
+from legato.demo.deployments import another_primary, deployment_of, log_file_of
 from legato.demo.display import Display, make_display
 from legato.demo.kills import Kill, plan_kills
 from legato.demo.options import DemoOptions
@@ -20,7 +21,6 @@ from legato.demo.roles import Orders
 from legato.processes.broker_process import BrokerProcess, Role
 from legato.processes.child import Child, ProcessError
 from legato.processes.reports import Failed
-from legato.processes.scratch import choose_ports
 
 STALL_S = 60.0
 """A run that makes no progress for so long is given up: Spark then says what is missing."""
@@ -48,14 +48,8 @@ class Run:
         self.options = options
         self.seed = seed
         self.state = RunState(options.flights)
-        ports = choose_ports(options.port)
-        self.store = options.out / "store"
-        logs = options.out / "logs"
-        self.brokers = [
-            BrokerProcess(name, port, self.store, logs / f"{name}.log")
-            for name, port in zip(("broker-a", "broker-b"), ports, strict=True)
-        ]
-        self.url = f"amqp://127.0.0.1:{ports[0]},127.0.0.1:{ports[1]}"
+        self.deployment = deployment_of(options)
+        self.brokers = self.deployment.brokers
         self._random = Random(seed)
         self._kills = plan_kills(options.kills, self._random)
         self._lines: queue.SimpleQueue[tuple[Child, bytes | None]] = queue.SimpleQueue()
@@ -73,6 +67,8 @@ class Run:
         """
         try:
             with self._display:
+                if started := self.deployment.start():
+                    self._display.event(started)
                 self._start_brokers()
                 self._start_roles()
                 self._watch()
@@ -93,13 +89,17 @@ class Run:
     # Starting
 
     def _start_brokers(self) -> None:
-        primary, backup = self.brokers
+        primary, *backups = self.brokers
         self._start_broker(primary)
         self._wait_until(lambda: primary.role is Role.PRIMARY, f"{primary.name} to become the primary")
         self._display.event(f"{primary.name} (process {primary.pid}) is the primary, epoch {primary.epoch}")
-        self._start_broker(backup)
-        self._wait_until(lambda: backup.role is Role.BACKUP, f"{backup.name} to become the backup")
-        self._display.event(f"{backup.name} (process {backup.pid}) is the backup")
+        for backup in backups:
+            self._start_backup(backup)
+            self._display.event(f"{backup.name} (process {backup.pid}) is a backup")
+
+    def _start_backup(self, broker: BrokerProcess) -> None:
+        self._start_broker(broker)
+        self._wait_until(lambda: broker.role is Role.BACKUP, f"{broker.name} to become a backup")
 
     def _start_broker(self, broker: BrokerProcess) -> None:
         broker.start(self._on_line, self._on_end)
@@ -116,7 +116,7 @@ class Run:
 
     def _start_role(self, name: str, module: str, number: int, members: int) -> None:
         orders = Orders(
-            url=self.url,
+            url=self.deployment.url,
             number=number,
             members=members,
             flights=self.options.flights,
@@ -128,7 +128,7 @@ class Run:
         self._roles[name] = Child(
             name,
             [f"legato.demo.{module}", msgspec.json.encode(orders).decode()],
-            log_file=self.options.out / "logs" / f"{name}.log",
+            log_file=log_file_of(self.options, name),
             on_line=self._on_line,
             on_end=self._on_end,
         )
@@ -141,24 +141,30 @@ class Run:
         while kills or self.state.collected < self.options.flights:
             self._poll()
             if kills and self.state.progress >= kills[0].at:
-                self._kill_primary(kills.pop(0))
+                self._lose_primary(kills.pop(0))
             if time.monotonic() - self._progress_at > STALL_S:
                 self._display.event(f"nothing moved for {STALL_S:.0f} s: giving up", "bold red")
                 return
 
-    def _kill_primary(self, kill: Kill) -> None:
-        """SIGKILL the primary; when the other one serves, start the dead one again and wait until it is the backup."""
+    def _lose_primary(self, kill: Kill) -> None:
+        """Lose the primary; when another one serves, bring the lost one back and wait until it is a backup."""
         self._poll_for(kill.delay_s)
+        deployment = self.deployment
         primary = next(broker for broker in self.brokers if broker.role is Role.PRIMARY)
-        backup = next(broker for broker in self.brokers if broker is not primary)
-        primary.kill()
+        what = deployment.lose(primary)
         self.state.kills += 1
-        self._display.event(f"SIGKILL to {primary.name} at {self.state.processed:,} flights", "red")
-        self._wait_until(lambda: backup.role is Role.PRIMARY, f"{backup.name} to take over")
-        self._display.event(f"{backup.name} took over, epoch {backup.epoch}", "green")
-        self._start_broker(primary)
-        self._wait_until(lambda: primary.role is Role.BACKUP, f"{primary.name} to become the backup")
-        self._display.event(f"{primary.name} is back, as the backup", "cyan")
+        self._display.event(f"{what} at {self.state.processed:,} flights", "red")
+        self._wait_until(
+            lambda: another_primary(self.brokers, primary) is not None, f"a backup of {primary.name} to take over"
+        )
+        if (successor := another_primary(self.brokers, primary)) is not None:
+            self._display.event(f"{successor.name} took over, epoch {successor.epoch}", "green")
+        deployment.restore(primary)
+        self._wait_until(
+            lambda: deployment.is_restored(primary), f"the log server of {primary.name} to join the others"
+        )
+        self._start_backup(primary)
+        self._display.event(f"{primary.name} is back, as a backup", "cyan")
         self._progress_at = time.monotonic()
 
     def _wait_until(self, reached: Callable[[], bool], what: str) -> None:
@@ -251,6 +257,7 @@ class Run:
                 child.kill()
         for broker in self.brokers:
             broker.end()
+        self.deployment.close()
 
 
 def records_directory(out: Path) -> Path:

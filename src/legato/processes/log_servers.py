@@ -206,14 +206,16 @@ class LogServer:
             ProcessError: it ended, or it takes too long.
         """
         until_s = time.monotonic() + START_S
-        while not self._healthy():
+        while not self.is_healthy:
             if not self.running:
                 raise ProcessError(f"{self.name} ended: see {self.log_file}")
             if time.monotonic() > until_s:
                 raise ProcessError(f"{self.name} has not joined the others: see {self.log_file}")
             time.sleep(POLL_S)
 
-    def _healthy(self) -> bool:
+    @property
+    def is_healthy(self) -> bool:
+        """Whether it has joined the others and has what they have."""
         connection = http.client.HTTPConnection(HOST, self.ports.monitor, timeout=2)
         with contextlib.suppress(OSError, http.client.HTTPException), contextlib.closing(connection):
             connection.request("GET", "/healthz")

@@ -17,22 +17,21 @@ def choose_seed() -> int:
     return random.SystemRandom().randrange(1, 1_000_000)
 
 
-def choose_ports(wanted: int) -> tuple[int, int]:
-    """The ports of the two brokers.
+def choose_ports(wanted: int, count: int = 2) -> tuple[int, ...]:
+    """The ports of brokers: `wanted` and those after it, or free ones if it is 0.
 
     Raises:
         ConfigError: a wanted port is in use.
     """
     if not wanted:
-        first, second = free_ports(2)
-        return first, second
-    for port in (wanted, wanted + 1):
+        return tuple(free_ports(count))
+    for port in range(wanted, wanted + count):
         with socket.socket() as probe:
             try:
                 _bind(probe, port)
             except OSError as error:
                 raise ConfigError(f"Port {port} is in use; give another --port, or none for free ones.") from error
-    return wanted, wanted + 1
+    return tuple(range(wanted, wanted + count))
 
 
 def free_ports(count: int) -> list[int]:
