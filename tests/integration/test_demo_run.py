@@ -13,6 +13,7 @@ from legato.demo.run import Run, records_directory
 from legato.processes.scratch import prepare_directory
 
 FLIGHTS = 10_000
+FLIGHTS_ON_MACHINES = 3_000
 
 
 @pytest.mark.slow
@@ -36,3 +37,22 @@ def test_after_a_kill_every_flight_has_exactly_one_record_and_it_is_right(tmp_pa
             getattr(departure, column) or 0 for departure in computed.values()
         )
     assert "SIGKILL" in (tmp_path / "display").read_text()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_after_two_machines_are_lost_with_their_disks_every_flight_has_exactly_one_record(tmp_path: Path) -> None:
+    options = DemoOptions(flights=FLIGHTS_ON_MACHINES, kills=2, machines=3, out=tmp_path / "out")
+    prepare_directory(options.out)
+    with (tmp_path / "display").open("w") as screen:
+        run = Run(options, seed=7, console=Console(file=screen))
+        result = run.perform()
+
+    assert result.kills == 2
+    assert [takeover.epoch for takeover in result.takeovers] == [2, 3]
+    records = parquet.read_table(records_directory(options.out)).to_pylist()
+    assert sorted(record["id"] for record in records) == list(range(FLIGHTS_ON_MACHINES))
+    assert (run.deployment.store / "ledger").is_dir()
+    shown = (tmp_path / "display").read_text()
+    assert shown.count("is lost: broker and log server killed") == 2
+    assert shown.count("is back, as a backup") == 2

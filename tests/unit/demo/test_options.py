@@ -19,6 +19,12 @@ def test_a_number_out_of_range_is_named(name: str, value: int) -> None:
         DemoOptions(**{name: value})  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("machines", [0, 2, 4, 6])
+def test_as_many_machines_as_no_majority_outlives_are_refused(machines: int) -> None:
+    with pytest.raises(ConfigError, match=f"--machines is {machines}"):
+        DemoOptions(machines=machines)
+
+
 def test_all_flights_is_what_the_data_has() -> None:
     assert FLIGHTS_ALL == FLIGHTS_TOTAL
 
