@@ -21,7 +21,7 @@ endef
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_NO_INPUT := 1
 
-.PHONY: help install demo test test-full check unit attacks bench-logins chaos drill-chaos bench browser contract audit-checks cli-reference site audit-dependencies faces fuzz attack-fairness fleet kills message-states lock wheels clean
+.PHONY: help install demo test test-full check unit attacks bench-logins chaos log-chaos drill-chaos bench browser contract audit-checks cli-reference site audit-dependencies faces fuzz attack-fairness fleet kills message-states lock wheels clean
 .DEFAULT_GOAL := help
 
 help: ## Show this list
@@ -86,6 +86,9 @@ fleet: $(INSTALLED) ## 1,000 groups on 300 machines: spread, moves, a million cl
 kills: $(INSTALLED) ## A Celery worker and a FastStream service through 20 kills of the broker each, counted by the ledger
 	@for service in celery faststream; do \
 		$(BIN)/python -m tests.stress.service_kills $$service --kills 20 --audit $(ARGS) || exit 1; done
+
+log-chaos: $(INSTALLED) ## Servers of a replicated log killed, stopped, moved, wiped, damaged for ten minutes; options in ARGS="--minutes 60 --seed 7"
+	@$(BIN)/python -m tests.stress.log_chaos $(ARGS)
 
 drill-chaos: $(INSTALLED) ## A drill of 30 minutes, Java clients beside Python ones; options in ARGS="--minutes 5"
 	@$(BIN)/python -m interop.run_drill --minutes 30 --every 1.5 \

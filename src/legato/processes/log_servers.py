@@ -17,6 +17,7 @@ from pathlib import Path
 from legato.errors import ConfigError
 from legato.processes.child import Child, ProcessError
 from legato.processes.scratch import free_ports
+from legato.quoting import sentence
 
 HOST = "127.0.0.1"
 CLUSTER = "legato"
@@ -61,6 +62,7 @@ class LogServers:
         sync_interval: when they write to disk: `always`, or a time such as `2m`, which is NATS's default and unsafe.
         proof: the account of the brokers may ask when they write to disk.
         login: what clients need; nothing if it is None.
+        accounts: the part of the configuration that says who may log in, instead of what `proof` and `login` make.
         on_end: called in another thread when one of them has ended.
 
     Raises:
@@ -75,6 +77,7 @@ class LogServers:
         sync_interval: str = "always",
         proof: bool = True,
         login: Login | None = None,
+        accounts: str | None = None,
         on_end: Callable[[], None] = lambda: None,
     ) -> None:
         self.directory = directory
@@ -86,7 +89,7 @@ class LogServers:
         ]
         routes = ", ".join(f'"nats-route://{HOST}:{each.route}"' for each in ports)
         for server in self.servers:
-            server.configure(_configuration(server, routes, sync_interval, proof, login))
+            server.configure(_configuration(server, routes, sync_interval, accounts or _accounts(proof, login), login))
 
     @property
     def url(self) -> str:
@@ -208,7 +211,8 @@ class LogServer:
         until_s = time.monotonic() + START_S
         while not self.is_healthy:
             if not self.running:
-                raise ProcessError(f"{self.name} ended: see {self.log_file}")
+                said = f" It said: {sentence(self._child.last_words())}" if self._child is not None else ""
+                raise ProcessError(f"{self.name} ended: see {self.log_file}.{said}")
             if time.monotonic() > until_s:
                 raise ProcessError(f"{self.name} has not joined the others: see {self.log_file}")
             time.sleep(POLL_S)
@@ -264,10 +268,7 @@ def _ports(directory: Path, nodes: int) -> list[Ports]:
     return ports
 
 
-def _configuration(server: LogServer, routes: str, sync_interval: str, proof: bool, login: Login | None) -> str:
-    user, password = ("legato", "") if login is None else (login.user, login.password)
-    asks = 'exports: [{service: "$SYS.REQ.SERVER.PING.JSZ", response_type: stream, accounts: [LEGATO]}]'
-    asked = 'imports: [{service: {account: SYS, subject: "$SYS.REQ.SERVER.PING.JSZ"}, to: "legato.servers"}]'
+def _configuration(server: LogServer, routes: str, sync_interval: str, accounts: str, login: Login | None) -> str:
     tls = ""
     if login is not None and login.certificate_file is not None:
         tls = f'tls {{ cert_file: "{login.certificate_file}", key_file: "{login.key_file}" }}\n'
@@ -277,12 +278,20 @@ def _configuration(server: LogServer, routes: str, sync_interval: str, proof: bo
         f"http: {HOST}:{server.ports.monitor}\n"
         f'jetstream {{ store_dir: "{server.directory / "data"}", sync_interval: {sync_interval} }}\n'
         f"cluster {{ name: {CLUSTER}, listen: {HOST}:{server.ports.route}, routes: [{routes}] }}\n"
+        f"{tls}{accounts}\n"
+    )
+
+
+def _accounts(proof: bool, login: Login | None) -> str:
+    user, password = ("legato", "") if login is None else (login.user, login.password)
+    asks = 'exports: [{service: "$SYS.REQ.SERVER.PING.JSZ", response_type: stream, accounts: [LEGATO]}]'
+    asked = ', imports: [{service: {account: SYS, subject: "$SYS.REQ.SERVER.PING.JSZ"}, to: "legato.servers"}]'
+    return (
         "accounts {\n"
         f"  SYS {{ {asks if proof else ''} }}\n"
         f"  LEGATO {{ jetstream: enabled, users: [{{user: {json.dumps(user)}, password: {json.dumps(password)}}}]"
-        f"{', ' + asked if proof else ''} }}\n"
+        f"{asked if proof else ''} }}\n"
         "}\n"
         "system_account: SYS\n"
-        f"{'no_auth_user: legato' if login is None else ''}\n"
-        f"{tls}"
+        f"{'no_auth_user: legato' if login is None else ''}"
     )

@@ -1,5 +1,6 @@
 """A claim on an engine: one append in flight, repeated with the same bytes until its outcome is known."""
 
+import os
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
@@ -7,7 +8,7 @@ from threading import Event, Lock
 
 from legato.errors import FencedError, LegatoError, LogDamagedError, LogError, LogUnavailableError
 from legato.replication.engine import AppendRefused, Engine
-from legato.replication.envelopes import seal
+from legato.replication.envelopes import CLAIM_BYTES, seal
 from legato.replication.gapless import CHECK_PAUSE_S, CHECKS, missing
 from legato.replication.log import Appended, Position
 from legato.replication.patience import Patience
@@ -32,6 +33,7 @@ class ChainedClaim:
         self._key = key
         self._last = last
         self._digest = tip.digest
+        self._id = os.urandom(CLAIM_BYTES)
         self._closed = Event()
         self._left = left
         self._one_at_a_time = Lock()
@@ -107,7 +109,7 @@ class ChainedClaim:
         if len(record) > RECORD_BYTES_MAX:
             raise LogError(f"a record of {len(record)} bytes is larger than the {RECORD_BYTES_MAX} that a log takes")
         try:
-            for message, digest in seal(self._key, record, self._digest, self._engine.message_bytes_max):
+            for message, digest in seal(self._key, self._id, record, self._digest, self._engine.message_bytes_max):
                 sent_s = time.monotonic()
                 self._store(message, patience)
                 self._last, self._digest, self._held_s = self._last + 1, digest, sent_s

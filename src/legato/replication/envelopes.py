@@ -1,10 +1,12 @@
 """The envelope of each message in a log: its group, its place in a record, and the digest of all before it.
 
-A record that is larger than the servers take is split into parts, each with an envelope of its own.
+The claim is a number that each writer chooses at random: no two of them ever append the same bytes, so that whoever
+finds its own bytes knows that it appended them. A record that is larger than the servers take is split into parts,
+each with an envelope of its own.
 
 ```text
-"LGRL"  version  group      part   parts   digest before  digest   data
-4       1 + 3    8          4      4       16             16       the rest
+"LGRL"  version  group   claim   part   parts   digest before   digest   data
+4       1 + 3    8       8       4      4       16              16       the rest
 ```
 
 The digest is BLAKE2b of the digest before and of everything in the message but itself: so it stands for the whole log.
@@ -21,8 +23,9 @@ from legato.replication.log import DIGEST_BYTES
 MAGIC = b"LGRL"
 VERSION = 1
 PARTS_MAX = 1 << 16
+CLAIM_BYTES = 8
 
-_FIELDS = struct.Struct(f">4sB3x8sII{DIGEST_BYTES}s")
+_FIELDS = struct.Struct(f">4sB3x8s{CLAIM_BYTES}sII{DIGEST_BYTES}s")
 ENVELOPE_BYTES = _FIELDS.size + DIGEST_BYTES
 
 
@@ -52,11 +55,14 @@ def group_key(group: str) -> bytes:
     return hashlib.blake2b(group.encode(), digest_size=8, person=b"legato-group").digest()
 
 
-def seal(key: bytes, record: bytes, before: bytes, message_bytes_max: int) -> Iterator[tuple[bytes, bytes]]:
+def seal(
+    key: bytes, claim: bytes, record: bytes, before: bytes, message_bytes_max: int
+) -> Iterator[tuple[bytes, bytes]]:
     """The messages of a record and the digest behind each, to be appended one after the other.
 
     Args:
         key: the group's, of `group_key`.
+        claim: the writer's number, `CLAIM_BYTES` long.
         record: the data.
         before: the digest of the log so far.
         message_bytes_max: the size of the largest message.
@@ -65,7 +71,7 @@ def seal(key: bytes, record: bytes, before: bytes, message_bytes_max: int) -> It
     view = memoryview(record)
     parts = max(1, -(-len(record) // step))
     for part in range(parts):
-        fields = _FIELDS.pack(MAGIC, VERSION, key, part, parts, before)
+        fields = _FIELDS.pack(MAGIC, VERSION, key, claim, part, parts, before)
         data = view[part * step : (part + 1) * step]
         before = _digest(fields, data)
         yield b"".join((fields, before, data)), before
@@ -79,7 +85,7 @@ def unseal(key: bytes, message: bytes) -> Envelope:
     """
     if len(message) < ENVELOPE_BYTES or message[: len(MAGIC)] != MAGIC:
         raise LogFormatError("the log holds what Legato did not write: give the group a stream of its own")
-    _, version, written_for, part, parts, before = _FIELDS.unpack_from(message)
+    _, version, written_for, _, part, parts, before = _FIELDS.unpack_from(message)
     if version != VERSION:
         raise LogFormatError(
             f"the log has records of format {version}, and this version of Legato reads format {VERSION}: "

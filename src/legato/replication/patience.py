@@ -38,9 +38,7 @@ class Patience:
             raise LogUnavailableError("the log was left before it answered: whether a record was stored is not known")
         left_s = ATTEMPT_S if self._until_s is None else self._until_s - time.monotonic()
         if left_s <= 0:
-            raise LogUnavailableError(
-                "the servers of the log did not answer in time: no quorum, an election, or no network"
-            )
+            raise self._reason or LogUnavailableError("the servers of the log did not answer in time")
         return min(left_s, ATTEMPT_S)
 
     def spent_by(self, reason: LogUnavailableError) -> None:

@@ -10,7 +10,12 @@ from legato.processes.log_servers import Login, LogServers
 
 @contextmanager
 def log_servers(
-    nodes: int = 3, *, sync_interval: str = "always", proof: bool = True, login: Login | None = None
+    nodes: int = 3,
+    *,
+    sync_interval: str = "always",
+    proof: bool = True,
+    login: Login | None = None,
+    accounts: str | None = None,
 ) -> Iterator[LogServers]:
     """Servers of a replicated log, in processes of their own and a directory that is removed afterwards.
 
@@ -19,6 +24,7 @@ def log_servers(
         sync_interval: when they write to disk: `always`, or a time such as `2m`.
         proof: whether brokers may ask them when they do.
         login: what clients need; nothing if it is None.
+        accounts: the part of the configuration that says who may log in, instead of what `proof` and `login` make.
 
     Raises:
         ConfigError: there is no `nats-server`.
@@ -26,7 +32,12 @@ def log_servers(
     """
     with tempfile.TemporaryDirectory(prefix="legato-log-") as directory:
         servers = LogServers(
-            Path(directory) / "log", nodes=nodes, sync_interval=sync_interval, proof=proof, login=login
+            Path(directory) / "log",
+            nodes=nodes,
+            sync_interval=sync_interval,
+            proof=proof,
+            login=login,
+            accounts=accounts,
         )
         try:
             servers.start()

@@ -1,6 +1,8 @@
 """The log in memory does what a replicated log must, and what its faults are for."""
 
+import random
 import threading
+import time
 from collections.abc import Callable
 
 import pytest
@@ -10,6 +12,7 @@ from legato.replication.envelopes import group_key, seal
 from legato.replication.log import BEGINNING, ReplicatedLog
 from legato.replication.memory import MemoryServers
 from tests.conformance.replicated_log.log import ARRIVAL_S, LogTests, claim, data_of, read_all, take
+from tests.support.log_history import Workers, check
 
 pytestmark = pytest.mark.usefixtures("fast_checks")
 
@@ -49,7 +52,7 @@ def test_an_append_in_doubt_that_another_overtook_is_fenced(servers: MemoryServe
         in_doubt = former.submit(b"one")
         with pytest.raises(LogUnavailableError):
             servers.log("orders").last(timeout_s=0.01)
-        servers.let_in(next(seal(group_key("orders"), b"later", former.position.digest, 1 << 20))[0])
+        servers.let_in(next(seal(group_key("orders"), bytes(8), b"later", former.position.digest, 1 << 20))[0])
     with pytest.raises(FencedError):
         in_doubt.result(ARRIVAL_S)
     assert data_of(read_all(servers.log("orders"))) == [b"epoch", b"later"]
@@ -141,7 +144,7 @@ def test_what_servers_took_from_a_fenced_writer_is_void(servers: MemoryServers) 
     former = claim(log)
     stale = former.position
     later = claim(other, b"later")
-    servers.let_in(next(seal(group_key("orders"), b"stale", stale.digest, 1 << 20))[0])
+    servers.let_in(next(seal(group_key("orders"), bytes(8), b"stale", stale.digest, 1 << 20))[0])
     assert data_of(read_all(log)) == [b"epoch", b"later"]
     assert log.health().voided == 1
     following = other.follow(BEGINNING)
@@ -157,7 +160,7 @@ def test_parts_that_nobody_completed_are_passed_over() -> None:
     log = servers.log("orders")
     writer = claim(log)
     place = writer.position
-    parts = list(seal(group_key("orders"), bytes(3000), place.digest, 1000))
+    parts = list(seal(group_key("orders"), bytes(8), bytes(3000), place.digest, 1000))
     for part, _ in parts[:2]:
         servers.let_in(part)
     assert len(parts) > 2
@@ -197,7 +200,7 @@ def test_what_legato_did_not_write_is_refused(servers: MemoryServers) -> None:
 
 
 def test_records_of_a_later_format_are_refused(servers: MemoryServers) -> None:
-    message = bytearray(next(seal(group_key("orders"), b"one", BEGINNING.digest, 1 << 20))[0])
+    message = bytearray(next(seal(group_key("orders"), bytes(8), b"one", BEGINNING.digest, 1 << 20))[0])
     message[4] = 2
     servers.let_in(bytes(message))
     with pytest.raises(LogFormatError, match="format 2"):
@@ -236,3 +239,48 @@ def test_readers_and_a_writer_at_once_agree(servers: MemoryServers) -> None:
     for thread in threads:
         thread.join(ARRIVAL_S)
     assert seen == [[b"epoch", *(b"%d" % number for number in range(200))]] * 3
+
+
+def test_two_brokers_that_append_the_same_record_know_whose_it_is(servers: MemoryServers) -> None:
+    """As brokers do that were configured alike, or one whose claim was in doubt and that claims again."""
+    one, other = servers.log("orders"), servers.log("orders")
+    drained = one.read(BEGINNING).end
+    servers.lose_answers(1)
+    with servers.outage(), pytest.raises(LogUnavailableError):
+        one.claim(b"epoch 1", drained, timeout_s=0.01)
+    other.claim(b"epoch 1", drained)
+    with pytest.raises(FencedError):
+        one.claim(b"epoch 1", drained)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_claimants_and_followers_agree_whatever_happens(seed: int) -> None:
+    """What `make log-chaos` does with real servers."""
+    servers = MemoryServers(message_bytes_max=100_000)
+    chance = random.Random(seed)
+    workers = Workers(lambda: servers.log("orders"), seed)
+    workers.start(claimants=3, followers=2)
+    until_s = time.monotonic() + 3.0
+    while time.monotonic() < until_s:
+        time.sleep(chance.uniform(0, 0.15))
+        last = servers.bounds().last
+        match chance.choices(range(5), (10, 10, 10, 1, 1))[0]:
+            case 0:
+                with servers.outage():
+                    time.sleep(chance.uniform(0, 0.05))
+            case 1:
+                servers.lose_answers(chance.randint(1, 3))
+            case 2:
+                servers.lose_requests(chance.randint(1, 3))
+            case 3 if last:
+                servers.lose(chance.randint(1, last), server="a")
+            case 4 if last:
+                servers.alter(chance.randint(1, last), server="a")
+            case _:
+                pass
+    history = workers.stop()
+    log = servers.log("orders")
+    log.move_leader(away_from="a")
+    records = read_all(log)
+    assert len(records) > 10
+    assert check(history, records) == []

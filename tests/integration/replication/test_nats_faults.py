@@ -132,26 +132,28 @@ def test_damaged_files_of_one_server_are_told_and_another_has_all(
         writer.append(b"%d" % number * 400)
     wait_until_all_are_current(log)
     damaged = next(server for server in servers.servers if server.name != leader_of(log))
-    # Only what is no longer in the servers' Raft logs is read from the files with messages alone.
-    damaged.kill()
-    files = damaged.blocks(f"LEGATO_{log.group}")
-    assert files
-    flip_bits(files[0])
+    damaged.ask_to_stop()  # in order, so that it leaves nothing in its Raft log
+    damaged.wait_until_ended()
+    flip_bits(damaged.blocks(f"LEGATO_{log.group}")[0])
     damaged.start()
     damaged.wait_until_healthy()
     wait_until_all_are_current(log)
     while leader_of(log) != damaged.name:
         log.move_leader(leader_of(log), PATIENCE_S)
-    try:
-        found = read_all(log)
-    except LogDamagedError as error:
-        assert error.leader == damaged.name  # noqa: PT017
-        with pytest.raises(LogDamagedError):
-            take(log.follow(BEGINNING), count + 1)
-        log.move_leader(damaged.name, PATIENCE_S)
-        found = read_all(log)
-    assert data_of(found) == [b"epoch", *(b"%d" % number * 400 for number in range(count))]
-    assert len(take(log.follow(BEGINNING), count + 1)) == count + 1
+    with pytest.raises(LogDamagedError, match=f"the files of {damaged.name} are damaged") as error:
+        read_all(log)
+    assert error.value.leader == damaged.name
+    # Its state says that all is there.
+    assert (log.health().first, log.last()) == (1, count + 1)
+    log.move_leader(damaged.name, PATIENCE_S)
+    expected = [b"epoch", *(b"%d" % number * 400 for number in range(count))]
+    assert data_of(read_all(log)) == expected
+    assert data_of(take(log.follow(BEGINNING), count + 1)) == expected
+    damaged.kill()
+    damaged.wipe()
+    damaged.start()
+    damaged.wait_until_healthy()
+    wait_until_all_are_current(log)
 
 
 def flip_bits(file: Path, places: int = 19) -> None:

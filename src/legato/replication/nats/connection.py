@@ -11,10 +11,11 @@ import threading
 from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import CancelledError
 from concurrent.futures import TimeoutError as FutureTimeoutError
+from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
-from nats.aio.client import Client
+from nats.aio.client import Client, RawCredentials
 from nats.aio.msg import Msg
 from nats.errors import Error, MaxPayloadError, NoRespondersError, NoServersError
 from nats.errors import TimeoutError as NatsTimeoutError
@@ -141,8 +142,11 @@ class Connection:
         except (TimeoutError, Error, OSError):
             raise self.unanswered() from None
 
-    async def gather(self, subject: str, wanted: int, timeout_s: float) -> list[Msg]:
-        """The answers of several servers to one request; fewer than wanted when the time is over."""
+    async def gather(self, subject: str, wanted: int, timeout_s: float) -> list[Msg] | None:
+        """The answers of several servers to one request; fewer than wanted when the time is over.
+
+        None if nobody serves the subject.
+        """
         client = await self.client()
         inbox = client.new_inbox()
         answers: list[Msg] = []
@@ -153,8 +157,8 @@ class Connection:
                 until_s = self._loop.time() + timeout_s
                 while len(answers) < wanted and (left_s := until_s - self._loop.time()) > 0:
                     answer = await subscription.next_msg(timeout=left_s)
-                    if not answer.data:  # nobody serves this subject
-                        break
+                    if not answer.data:
+                        return None
                     answers.append(answer)
             await subscription.unsubscribe()
         except (Error, OSError):
@@ -249,7 +253,7 @@ class Connection:
             user=settings.user,
             password=settings.password,
             token=settings.token,
-            user_credentials=None if settings.credentials_file is None else str(settings.credentials_file),
+            user_credentials=None if settings.credentials_file is None else _credentials(settings.credentials_file),
             tls=self._tls,
             allow_reconnect=False,
             max_reconnect_attempts=1,
@@ -277,8 +281,10 @@ class Connection:
         if any(word in text.lower() for word in _REFUSALS):
             expired = " (it may have expired)" if self.settings.credentials_file or "expired" in text.lower() else ""
             return LogAccessError(f"the log's server {host} refuses {self._login()}{expired}: {quoted(text)}")
-        if isinstance(error, ValueError):
-            return LogAccessError(f"the credentials of {self._login()} cannot be used; see the file")
+        if self.settings.credentials_file is not None and not isinstance(error, (OSError, asyncio.TimeoutError)):
+            return LogAccessError(
+                f"{self._login()} cannot be used: a JWT and its key, as nsc writes them, are expected"
+            )
         return LogUnavailableError(f"no server of the log answers: {self._named()}")
 
     def _login(self) -> str:
@@ -291,6 +297,14 @@ class Connection:
 
     def _named(self) -> str:
         return ", ".join(urlsplit(address).netloc for address in self._addresses)
+
+
+def _credentials(file: Path) -> RawCredentials:
+    """What is in a file with credentials. The client would look for ever for what is not in it."""
+    text = file.read_text()
+    if not all(f"BEGIN {part}-----\n" in text for part in ("NATS USER JWT", "USER NKEY SEED")):
+        raise ValueError("no credentials")
+    return RawCredentials(text)
 
 
 async def _close(client: Client) -> None:

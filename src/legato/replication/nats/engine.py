@@ -180,19 +180,23 @@ class NatsEngine:
         info = await self._info(timeout_s)
         servers = _servers(info)
         synced = await self._synced(len(servers))
+        known = synced or {}
         replicas = [
             ReplicaHealth(
                 server=name,
                 leads=state is None,
                 current=state is None or (bool(state.get("current")) and not state.get("offline")),
                 lag=0 if state is None else int(state.get("lag", 0)),
-                synced=synced.get(name),
+                synced=known.get(name),
             )
             for name, state in servers
         ]
-        return EngineHealth(replicas, _bounds(info), int(info["state"]["bytes"]), self._trouble(info, replicas))
+        trouble = self._trouble(info, replicas)
+        if synced is None:
+            trouble.append(sync_proof.UNPROVED)
+        return EngineHealth(replicas, _bounds(info), int(info["state"]["bytes"]), trouble)
 
-    def _trouble(self, info: Mapping[str, Any], replicas: Sequence[ReplicaHealth]) -> Sequence[str]:
+    def _trouble(self, info: Mapping[str, Any], replicas: Sequence[ReplicaHealth]) -> list[str]:
         trouble: list[str] = []
         wanted = int(info["config"]["num_replicas"])
         if not any(replica.leads for replica in replicas):
@@ -204,8 +208,6 @@ class NatsEngine:
                 trouble.append(f"{replica.server} does not answer the leader, or lacks {replica.lag} records")
         if lazy := [replica.server for replica in replicas if replica.synced is False]:
             trouble.append(sync_proof.lazy_sentence(lazy))
-        if all(replica.synced is None for replica in replicas):
-            trouble.append(sync_proof.UNPROVED)
         return trouble
 
     async def _move_leader(self, away_from: str, timeout_s: float) -> str:
@@ -225,8 +227,9 @@ class NatsEngine:
                 if leader and leader != away_from:
                     return leader
 
-    async def _synced(self, wanted: int) -> dict[str, bool]:
-        return sync_proof.synced_by_server(await self._connection.gather(sync_proof.SUBJECT, wanted, SERVERS_ANSWER_S))
+    async def _synced(self, wanted: int) -> dict[str, bool] | None:
+        answered = await self._connection.gather(sync_proof.SUBJECT, wanted, SERVERS_ANSWER_S)
+        return None if answered is None else sync_proof.synced_by_server(answered)
 
     async def _info(self, timeout_s: float) -> dict[str, Any]:
         return await self._api("STREAM.INFO", None, timeout_s)

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 from nats.aio.msg import Msg
 
-from legato.errors import LogUnsafeError
+from legato.errors import LogUnavailableError, LogUnsafeError
 
 SUBJECT = "legato.servers"
 EXPORTED = "$SYS.REQ.SERVER.PING.JSZ"
@@ -51,22 +51,28 @@ def synced_by_server(answers: Iterable[Msg]) -> dict[str, bool]:
     return found
 
 
-def demand(synced: Mapping[str, bool], replicas: Sequence[str]) -> None:
+def demand(synced: Mapping[str, bool] | None, replicas: Sequence[str]) -> None:
     """See that a majority is known to write to disk, and that none is known not to.
 
     A server that does not answer now may be lost; it is asked again when the state of the log is.
 
     Args:
-        synced: of `synced_by_server`.
+        synced: of `synced_by_server`; None if nobody may be asked.
         replicas: the servers that keep the log.
 
     Raises:
         LogUnsafeError: it is not so.
+        LogUnavailableError: too few answer.
     """
+    if synced is None:
+        raise LogUnsafeError(UNPROVED)
     if lazy := [name for name in replicas if synced.get(name) is False]:
         raise LogUnsafeError(lazy_sentence(lazy))
     if 2 * sum(name in synced for name in replicas) <= len(replicas):
-        raise LogUnsafeError(UNPROVED)
+        silent = ", ".join(name for name in replicas if name not in synced)
+        raise LogUnavailableError(
+            f"no majority of the log's servers says when it writes to disk: {silent} do not answer"
+        )
 
 
 def lazy_sentence(servers: Sequence[str]) -> str:

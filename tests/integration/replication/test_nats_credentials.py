@@ -1,0 +1,163 @@
+"""Files with credentials, as `nsc` writes them: a JWT that expires, and its key."""
+
+import base64
+import hashlib
+import json
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import nkeys
+import pytest
+
+from legato.errors import LogAccessError
+from legato.processes.log_servers import LogServers
+from legato.replication.log import ReplicatedLog
+from legato.replication.nats import NatsSettings, open_log
+from legato.testing.log_servers import log_servers
+from tests.conformance.replicated_log.log import claim, data_of, read_all
+
+EXPIRY_S = 4
+WAIT_S = 60.0
+UNLIMITED = dict.fromkeys(
+    (
+        *("subs", "data", "payload", "imports", "exports", "conn", "leaf"),
+        *("mem_storage", "disk_storage", "streams", "consumer"),
+    ),
+    -1,
+)
+NO_STORAGE = {**UNLIMITED, **dict.fromkeys(("mem_storage", "disk_storage", "streams", "consumer"), 0)}
+QUESTION = "$SYS.REQ.SERVER.PING.JSZ"
+
+
+class Key:
+    """A key pair of NATS.
+
+    Args:
+        prefix: what it is of: an operator, an account, a user.
+    """
+
+    def __init__(self, prefix: int) -> None:
+        self.seed = bytes(nkeys.encode_seed(os.urandom(32), prefix))
+        self._pair = nkeys.from_seed(bytearray(self.seed))
+        self.public = self._pair.public_key.decode()
+
+    def sign(self, claims: dict[str, Any]) -> str:
+        """A JWT with claims, issued by this key."""
+        claims = {"iat": int(time.time()), "iss": self.public, **claims}
+        claims["jti"] = hashlib.sha256(json.dumps(claims).encode()).hexdigest()
+        parts = ({"typ": "JWT", "alg": "ed25519-nkey"}, claims)
+        signed = ".".join(_base64(json.dumps(part).encode()) for part in parts)
+        return f"{signed}.{_base64(self._pair.sign(signed.encode()))}"
+
+
+def _base64(data: bytes) -> str:
+    return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
+
+
+class Trust:
+    """An operator with two accounts; the brokers' may ask the system's one question."""
+
+    def __init__(self) -> None:
+        self.operator, self.system, self.brokers = (
+            Key(nkeys.PREFIX_BYTE_OPERATOR),
+            Key(nkeys.PREFIX_BYTE_ACCOUNT),
+            Key(nkeys.PREFIX_BYTE_ACCOUNT),
+        )
+
+    def configuration(self) -> str:
+        """For the servers."""
+        operator = self.operator.sign(
+            {"sub": self.operator.public, "name": "operator", "nats": {"type": "operator", "version": 2}}
+        )
+        export = {"name": "servers", "subject": QUESTION, "type": "service", "response_type": "Stream"}
+        imported = {**export, "account": self.system.public, "local_subject": "legato.servers"}
+        del imported["response_type"]
+        accounts = {
+            self.system: {"limits": NO_STORAGE, "exports": [export]},
+            self.brokers: {"limits": {**UNLIMITED, "wildcards": True}, "imports": [imported]},
+        }
+        preload = ", ".join(
+            f"{key.public}: {self.operator.sign(_claims(key.public, 'account', nats))}"
+            for key, nats in accounts.items()
+        )
+        return (
+            f"operator: {operator}\nsystem_account: {self.system.public}\n"
+            f"resolver: MEMORY\nresolver_preload: {{ {preload} }}"
+        )
+
+    def write_credentials(self, file: Path, lifetime_s: int) -> None:
+        """A user of the brokers' account, for so long."""
+        user = Key(nkeys.PREFIX_BYTE_USER)
+        nats = {"pub": {}, "sub": {}, "subs": -1, "data": -1, "payload": -1}
+        claims = {**_claims(user.public, "user", nats), "exp": int(time.time()) + lifetime_s}
+        made = file.with_suffix(".new")
+        made.write_text(
+            f"-----BEGIN NATS USER JWT-----\n{self.brokers.sign(claims)}\n------END NATS USER JWT------\n\n"
+            f"-----BEGIN USER NKEY SEED-----\n{user.seed.decode()}\n------END USER NKEY SEED------\n"
+        )
+        made.replace(file)
+
+
+def _claims(subject: str, kind: str, nats: dict[str, Any]) -> dict[str, Any]:
+    return {"sub": subject, "name": kind, "nats": {**nats, "type": kind, "version": 2}}
+
+
+@pytest.fixture(scope="module")
+def trust() -> Trust:
+    return Trust()
+
+
+@pytest.fixture(scope="module")
+def trusting(trust: Trust) -> Iterator[LogServers]:
+    with log_servers(accounts=trust.configuration()) as running:
+        yield running
+
+
+def ask_until_refused(log: ReplicatedLog) -> None:
+    """Ask for as long as the servers answer."""
+    while True:
+        log.last(timeout_s=1.0)
+
+
+def test_a_broker_whose_credentials_expire_goes_on_with_new_ones(
+    trust: Trust, trusting: LogServers, tmp_path: Path
+) -> None:
+    file = tmp_path / "brokers.creds"
+    trust.write_credentials(file, EXPIRY_S)
+    log = open_log(NatsSettings(trusting.url, "orders", credentials_file=file))
+    writer = claim(log)
+    writer.append(b"one")
+    assert log.health().sync_proved
+    with pytest.raises(LogAccessError, match=rf"refuses the credentials in {file}.*expired"):
+        ask_until_refused(log)
+    waiting = writer.submit(b"two")
+    assert not waiting.done()
+    trust.write_credentials(file, 3600)
+    waiting.result(WAIT_S)
+    assert data_of(read_all(log)) == [b"epoch", b"one", b"two"]
+    log.close()
+
+
+def test_credentials_that_have_expired_are_refused(trust: Trust, trusting: LogServers, tmp_path: Path) -> None:
+    file = tmp_path / "brokers.creds"
+    trust.write_credentials(file, -10)
+    with pytest.raises(LogAccessError, match=r"it may have expired") as refused:
+        open_log(NatsSettings(trusting.url, "orders", credentials_file=file))
+    assert "eyJ" not in str(refused.value)
+
+
+def test_credentials_of_another_operator_are_refused(trusting: LogServers, tmp_path: Path) -> None:
+    file = tmp_path / "brokers.creds"
+    Trust().write_credentials(file, 3600)
+    with pytest.raises(LogAccessError, match="refuses the credentials"):
+        open_log(NatsSettings(trusting.url, "orders", credentials_file=file))
+
+
+def test_a_file_without_credentials_is_refused(trusting: LogServers, tmp_path: Path) -> None:
+    file = tmp_path / "brokers.creds"
+    file.write_text("nothing\n")
+    with pytest.raises(LogAccessError, match=r"brokers.creds cannot be used"):
+        open_log(NatsSettings(trusting.url, "orders", credentials_file=file))
