@@ -142,6 +142,9 @@ class Commits:
             if self._observe is not None:
                 self._observe(batch, time.perf_counter() - self._submitted_s)
             self._committed()
+            # First those who wait for it hear of it: once the next commit has begun, its thread and this one compete.
+            self._executor.perform(self._broker.take_effects())
+            self._executor.flush()
         elif isinstance(error, StoreFullError):
             if self._upkeep.full != NO_ROOM:
                 log.error("! producers are refused: %s", error)
