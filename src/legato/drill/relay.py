@@ -43,7 +43,8 @@ class Network:
         self._links: set[_Link] = set()
         self._servers: list[asyncio.Server] = []
         self._open = True
-        self._flows = [asyncio.Event() for _ in targets]
+        self._flows = [(asyncio.Event(), asyncio.Event()) for _ in targets]
+        """Of each broker: what clients send it, and what it sends."""
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -65,6 +66,10 @@ class Network:
     def freeze(self, place: int | None = None) -> None:
         """Let nothing through to one broker, or to all; connections are accepted all the same."""
         self._call(self._set(is_open=True, frozen=range(len(self._targets)) if place is None else (place,)))
+
+    def freeze_one_way(self, places: Sequence[int], *, towards_brokers: bool) -> None:
+        """Let nothing through in one direction of the connections to some brokers, besides what is frozen already."""
+        self._call(self._freeze_one_way(places, towards_brokers))
 
     def hold(self) -> None:
         """Hold back what is under way on the connections that there are; new ones are as ever. So clients that give a
@@ -88,7 +93,8 @@ class Network:
 
     async def _listen(self) -> None:
         for place, flows in enumerate(self._flows):
-            flows.set()
+            for way in flows:
+                way.set()
             server = await asyncio.start_server(self._accept_for(place), "127.0.0.1", 0)
             self._servers.append(server)
             self.ports.append(server.sockets[0].getsockname()[1])
@@ -106,13 +112,18 @@ class Network:
     async def _set(self, *, is_open: bool, frozen: Sequence[int] = ()) -> None:
         self._open = is_open
         for place, flows in enumerate(self._flows):
-            if place in frozen:
-                flows.clear()
-            else:
-                flows.set()
+            for way in flows:
+                if place in frozen:
+                    way.clear()
+                else:
+                    way.set()
         if not is_open:
             for link in list(self._links):
                 link.reset()
+
+    async def _freeze_one_way(self, places: Sequence[int], towards_brokers: bool) -> None:
+        for place in places:
+            self._flows[place][0 if towards_brokers else 1].clear()
 
     async def _hold(self) -> None:
         for link in self._links:
@@ -141,10 +152,10 @@ class Network:
             if not self._open:
                 link.reset()
             try:
-                flows = self._flows[place]
+                to_broker, to_client = self._flows[place]
                 await asyncio.gather(
-                    self._relay(near_reader, link, link.to_broker, flows),
-                    self._relay(far_reader, link, link.to_client, flows),
+                    self._relay(near_reader, link, link.to_broker, to_broker),
+                    self._relay(far_reader, link, link.to_client, to_client),
                 )
             finally:
                 self._links.discard(link)

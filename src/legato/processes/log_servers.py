@@ -9,8 +9,9 @@ import json
 import shutil
 import signal
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 
@@ -21,6 +22,8 @@ from legato.quoting import sentence
 
 HOST = "127.0.0.1"
 CLUSTER = "legato"
+NO_PORT = 1
+"""Nobody listens there."""
 START_S = 60.0
 POLL_S = 0.05
 STOP_S = 30.0
@@ -87,9 +90,23 @@ class LogServers:
         self.servers = [
             LogServer(directory, f"log-{number}", each, binary, on_end) for number, each in enumerate(ports, 1)
         ]
-        routes = ", ".join(f'"nats-route://{HOST}:{each.route}"' for each in ports)
+        self._configuration = partial(
+            _configuration, sync_interval=sync_interval, accounts=accounts or _accounts(proof, login), login=login
+        )
+        route_ports = [each.route for each in ports]
+        self.connect({server.name: route_ports for server in self.servers})
+
+    def connect(self, ports: Mapping[str, Sequence[int]], *, by_these_alone: bool = False) -> None:
+        """Write configurations with which servers find each other, before they start.
+
+        Args:
+            ports: of each server: where on this machine it finds the others, or relays to them.
+            by_these_alone: they do not tell each other where they listen.
+        """
         for server in self.servers:
-            server.configure(_configuration(server, routes, sync_interval, accounts or _accounts(proof, login), login))
+            routes = ", ".join(f'"nats-route://{HOST}:{port}"' for port in ports[server.name])
+            told = f', advertise: "{HOST}:{NO_PORT}"' if by_these_alone else ""
+            server.configure(self._configuration(server, routes=f"routes: [{routes}]{told}"))
 
     @property
     def url(self) -> str:
@@ -268,7 +285,7 @@ def _ports(directory: Path, nodes: int) -> list[Ports]:
     return ports
 
 
-def _configuration(server: LogServer, routes: str, sync_interval: str, accounts: str, login: Login | None) -> str:
+def _configuration(server: LogServer, *, routes: str, sync_interval: str, accounts: str, login: Login | None) -> str:
     tls = ""
     if login is not None and login.certificate_file is not None:
         tls = f'tls {{ cert_file: "{login.certificate_file}", key_file: "{login.key_file}" }}\n'
@@ -277,7 +294,7 @@ def _configuration(server: LogServer, routes: str, sync_interval: str, accounts:
         f"listen: {HOST}:{server.ports.client}\n"
         f"http: {HOST}:{server.ports.monitor}\n"
         f'jetstream {{ store_dir: "{server.directory / "data"}", sync_interval: {sync_interval} }}\n'
-        f"cluster {{ name: {CLUSTER}, listen: {HOST}:{server.ports.route}, routes: [{routes}] }}\n"
+        f"cluster {{ name: {CLUSTER}, listen: {HOST}:{server.ports.route}, {routes} }}\n"
         f"{tls}{accounts}\n"
     )
 

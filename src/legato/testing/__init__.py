@@ -25,7 +25,8 @@ if missing := [name for name in ("lmdb", "uvloop") if find_spec(name) is None]:
 from legato.testing.brokers import BrokerPair, broker_pair
 from legato.testing.flows import FlowHarness
 from legato.testing.local import LocalBroker, broker
+from legato.testing.log_network import LogNetwork
 from legato.testing.log_servers import log_servers
 from legato.testing.network import Network
 
-__all__ = ["BrokerPair", "FlowHarness", "LocalBroker", "Network", "broker", "broker_pair", "log_servers"]
+__all__ = ["BrokerPair", "FlowHarness", "LocalBroker", "LogNetwork", "Network", "broker", "broker_pair", "log_servers"]

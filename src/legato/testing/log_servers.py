@@ -16,8 +16,11 @@ def log_servers(
     proof: bool = True,
     login: Login | None = None,
     accounts: str | None = None,
+    start: bool = True,
 ) -> Iterator[LogServers]:
     """Servers of a replicated log, in processes of their own and a directory that is removed afterwards.
+
+    They are running, unless `start` is False: a `LogNetwork` is put between them before they start.
 
     Args:
         nodes: how many.
@@ -25,6 +28,7 @@ def log_servers(
         proof: whether brokers may ask them when they do.
         login: what clients need; nothing if it is None.
         accounts: the part of the configuration that says who may log in, instead of what `proof` and `login` make.
+        start: whether they are started.
 
     Raises:
         ConfigError: there is no `nats-server`.
@@ -40,7 +44,8 @@ def log_servers(
             accounts=accounts,
         )
         try:
-            servers.start()
+            if start:
+                servers.start()
             yield servers
         finally:
             for server in servers.servers:

@@ -53,6 +53,7 @@ class Connection:
         self._loop = asyncio.new_event_loop()
         self._changed: asyncio.Condition
         self._passes = 0
+        self._asking: set[asyncio.Future[Msg]] = set()
         ready = threading.Event()
         self._thread = threading.Thread(target=self._run, args=(ready,), name="legato-log", daemon=True)
         self._thread.start()
@@ -128,8 +129,14 @@ class Connection:
             LogUnavailableError: there was none.
         """
         client = await self.client()
+        asking = asyncio.ensure_future(client.request(subject, payload, timeout=timeout_s, headers=headers))
+        self._asking.add(asking)
         try:
-            return await client.request(subject, payload, timeout=timeout_s, headers=headers)
+            return await asking
+        except asyncio.CancelledError:
+            if client is self._client:  # else the connection was lost, and nobody will answer
+                raise
+            raise self.unanswered() from None
         except NoRespondersError:
             raise LogUnavailableError(
                 f"nobody leads the log {self.settings.group} now: an election, or no quorum"
@@ -141,6 +148,8 @@ class Connection:
             ) from None
         except (TimeoutError, Error, OSError):
             raise self.unanswered() from None
+        finally:
+            self._asking.discard(asking)
 
     async def gather(self, subject: str, wanted: int, timeout_s: float) -> list[Msg] | None:
         """The answers of several servers to one request; fewer than wanted when the time is over.
@@ -217,6 +226,8 @@ class Connection:
         async with self._changed:
             self._client = client
             self._changed.notify_all()
+        for asking in list(self._asking):
+            asking.cancel()
 
     async def _connect(self, closed: asyncio.Event) -> Client:
         """A client of one of the servers, whichever is there first."""
