@@ -50,7 +50,7 @@ def told_at_once(method: Callable[_P, _R]) -> Callable[_P, _R]:
 
 def _told(error: LegatoError) -> LegatoError:
     """An error as it is to be raised."""
-    if _is_spark_worker():
+    if is_spark_worker():
         # This process ends with the error, so no trace of another one is hidden.
         os.environ[_HIDE_TRACES] = "1"
         if type(error).__module__ != errors.__name__:
@@ -60,7 +60,7 @@ def _told(error: LegatoError) -> LegatoError:
     return error.with_traceback(None)
 
 
-def _is_spark_worker() -> bool:
+def is_spark_worker() -> bool:
     """Whether this process was started by Spark, to run code of ours: the programs of users are none of its own."""
     spec = getattr(sys.modules.get("__main__"), "__spec__", None)
     return spec is not None and spec.name.startswith("pyspark.")

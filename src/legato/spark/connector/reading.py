@@ -23,6 +23,7 @@ from legato.quoting import quoted, sentence
 from legato.spark.connector.freed_memory import keep_freed_memory
 from legato.spark.connector.offsets import Range
 from legato.spark.connector.requests import Patience, Requests
+from legato.spark.connector.spared_collections import spare_collections
 
 OMITTED_BODY_BYTES = "omitted_body_bytes"
 """A column of frames and of rows: how large a body is that was left out."""
@@ -131,6 +132,7 @@ def bulk_client(uri: Uri, host: str, told: dict[str, Any]) -> Iterator[flight.Fl
     """
     if not told["port"]:
         raise flight.FlightUnavailableError("the broker could not start its process for reading in bulk; see its log")
+    spare_collections()
     name = host.rpartition(":")[0]
     location = f"grpc{'+tls' if told['tls'] else ''}://{name}:{told['port']}"
     key = str(uri), location
