@@ -17,17 +17,25 @@ OURS = {
     *("self.name", "peer.name", "other.name", "stream.peer.name", "self.client_address[0]"),  # addresses
     *("self.stage.id", "who", "TABLE", "way", "verdict", "why", "ending", "done", "client", "where"),
     *("heartbeat.epoch", "heartbeat.pid", "meta.epoch", "reader.pid", "timeout_s", "code", "bound", "found.cleared"),
-    *("self._lost", "self._server.server_address[1]", "after", "sum(waiting.values())", "self._role"),
+    *("self._lost", "self._server.server_address[1]", "after", "sum(waiting.values())", "role"),
     *("self.path", "file", "host", "' '.join(pages)", "error.strerror", "full", "said", "others", "told", "waiting"),
     *("path", "kept"),  # of a store
+    "away",
     *("__version__", "scheme"),
     "'row is left out' if handling == 'skip' else 'body is null'",
     "f' ({escaped(reader.command, WORD_CHARACTERS_MAX)})' if reader.command else ''",
     "f'Connected to {quoted(self._connection.host)}'",
+    "f'Not confirmed: {sentence(error)}'",
 }
 """What log messages hold besides: numbers, paths, settings and sentences of our own. Add to it only what no peer, nor
 another process, has a part in."""
-OF_THE_DISK_OR_SETTINGS = ("server/process/", "server/storage/", "server/messages/commits.py", "ha/members.py")
+OF_THE_DISK_OR_SETTINGS = (
+    "server/process/",
+    "server/storage/",
+    "server/config/",
+    "server/messages/commits.py",
+    "ha/members.py",
+)
 """Where errors are ours too."""
 
 

@@ -29,7 +29,7 @@ from legato.faststream.message import Delivery, LegatoMessage
 from legato.faststream.producer import LegatoProducer
 from legato.faststream.registrator import LegatoRegistrator
 from legato.faststream.response import REQUEST_TIMEOUT_S, LegatoPublishCommand
-from legato.quoting import quoted
+from legato.quoting import quoted, sentence
 
 URL_DEFAULT = "amqp://localhost:5672"
 PING_S = 5.0
@@ -153,7 +153,7 @@ class LegatoBroker(LegatoRegistrator, BrokerUsecase[Delivery, Connection, Legato
                 await connection.close()
             except JMSError as error:
                 context = {"address": "", "message_id": ""}
-                self.config.logger.log(f"Not confirmed: {error}", logging.WARNING, context)
+                self.config.logger.log(f"Not confirmed: {sentence(error)}", logging.WARNING, context)
 
     async def ping(self, timeout: float | None = PING_S) -> bool:
         """Whether a broker answers within `timeout` seconds."""

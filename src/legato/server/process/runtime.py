@@ -185,7 +185,8 @@ class Runtime:
 
     def _tell_role(self) -> None:
         """Whoever ends for good hands over to nobody, if there is no backup."""
-        log.info("= %s", "stopping" if self._role is Role.HANDING_OVER and self._stop.is_set() else self._role)
+        role = "stopping" if self._role is Role.HANDING_OVER and self._stop.is_set() else self._role
+        log.info("= %s", role)
 
     def _inform(self) -> None:
         """Write our record for others, if there was no room for it before."""
