@@ -22,6 +22,7 @@ from legato.cli import (
     queue,
     receive,
     reload,
+    replica,
     send,
     serve,
     sink,
@@ -102,6 +103,7 @@ for name, function, panel in (
 for noun, panel in (
     (store, BROKERS),
     (log, BROKERS),
+    (replica, BROKERS),
     (flows, WATCHING),
     (queue, ADMINISTRATION),
     (topic, ADMINISTRATION),

@@ -61,7 +61,7 @@ class Contents(msgspec.Struct):
     """If it is a former one, the rest was counted in a copy that was migrated."""
 
 
-class _Snapshot(LmdbStore):
+class Snapshot(LmdbStore):
     """A store as of one commit, until it is closed: everything is read in one transaction."""
 
     def __init__(self, path: Path) -> None:
@@ -173,7 +173,7 @@ def verify(path: Path) -> Contents:
 
 def _read_all(path: Path, named: Path) -> Contents:
     """Read all of the store in `path`; errors name another one."""
-    snapshot = _Snapshot(path)
+    snapshot = Snapshot(path)
     snapshot.path = named
     try:
         meta = snapshot.meta()

@@ -18,12 +18,13 @@ from pathlib import Path
 import pytest
 
 from legato.cli.status import ask
-from legato.client import ConnectionFactory, TextMessage
+from legato.client import ConnectionFactory, Message, TextMessage
 from legato.core.facts import EpochEnded, MessageStored
 from legato.processes.log_servers import LogServer, LogServers
 from legato.replication.log import BEGINNING
 from legato.replication.nats import NatsSettings, open_log
 from legato.store.commit_records import CommitRecord, decode
+from legato.store.content_digest import content_digest
 from legato.store.lmdb import LmdbStore
 from tests.support.server import Server
 from tests.support.stores import raw
@@ -165,6 +166,8 @@ def assert_level(group: Group) -> None:
     brokers = list(group.brokers.values())
     last = max(map(commits_of, brokers))
     eventually(lambda: all(commits_of(broker) == last for broker in brokers), "a replica does not follow")
+    digests = {content_digest(broker.store) for broker in brokers}
+    assert {content.commit for content in digests} != {last} or len(digests) == 1
     group.kill_all()
     contents = [raw(broker.store) for broker in brokers]
     for databases in contents:
@@ -247,14 +250,21 @@ def test_without_a_quorum_of_the_log_nothing_is_confirmed_and_nobody_takes_over(
     load = Load(group.url)
     load.wait_for_more()
     lost = group.servers.servers[1:]
-    for server in lost:
-        server.freeze()
-    first.wait_for_log("nothing is confirmed until it does")
-    before = len(load.confirmed)
-    time.sleep(1.5)  # Three leases: who is to wait has waited.
-    assert len(load.confirmed) <= before + 1
-    for server in lost:
-        server.thaw()
+    with ConnectionFactory(group.url).create_connection() as connection, connection.create_session() as session:
+        for server in lost:
+            server.freeze()
+        first.wait_for_log("nothing is confirmed until it does")
+        before = len(load.confirmed)
+        seen: list[Message] = []
+        looking = threading.Thread(target=lambda: seen.extend(session.create_browser(session.create_queue("q"))))
+        looking.start()
+        time.sleep(1.5)  # Three leases: who is to wait has waited.
+        assert len(load.confirmed) <= before + 1
+        assert not seen, "not even what needs no commit is answered: another may be the primary"
+        for server in lost:
+            server.thaw()
+        looking.join(WAIT_S)
+        assert len(seen) >= before
     first.wait_for_log("the replicated log answers again")
     load.wait_for_more()
     confirmed = load.end()

@@ -47,3 +47,19 @@ def test_with_self_fencing_the_lease_lapses_after_the_activation_interval() -> N
 def test_a_short_interval_is_renewed_in_time() -> None:
     lease = Lease(Lock().is_ours, 200, now_ms=0)
     assert {lease.standing(now) for now in range(0, 5_000, 100)} == {Standing.GOOD}
+
+
+def test_a_lease_by_time_is_unsure_when_it_is_over_and_good_when_it_is_renewed() -> None:
+    """A replicated primary answers nobody meanwhile, and gives up after the activation interval."""
+    lock, left_s = Lock(), 0.5
+    lease = Lease(lock.is_ours, TERM_MS, now_ms=0, sure_for_s=lambda: left_s)
+    assert (lease.is_sure, lease.standing(CHECK_MS)) == (True, Standing.GOOD)
+    left_s = 0.0
+    assert (lease.is_sure, lease.standing(2 * CHECK_MS)) == (False, Standing.UNSURE)
+    assert lease.standing(2 * CHECK_MS + 1) is Standing.UNSURE
+    left_s = 0.1
+    assert (lease.is_sure, lease.standing(3 * CHECK_MS)) == (True, Standing.GOOD)
+    left_s = -1.0
+    assert lease.standing(3 * CHECK_MS + TERM_MS) is Standing.LAPSED
+    lock.ours = False
+    assert lease.standing(3 * CHECK_MS) is Standing.LOST
