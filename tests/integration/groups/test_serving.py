@@ -37,7 +37,9 @@ def test_an_open_for_another_group_is_redirected(calm_groups: Groups) -> None:
     assert closed.info["hostname"] == "rest"
     assert closed.info["network-host"] == "127.0.0.1"
     assert closed.info["port"] == calm_groups.ports["rest"]
-    assert closed.info["scheme"] == "amqp"
+    # It takes texts for these: with a symbol for the scheme it did not follow.
+    assert (closed.info["scheme"], type(closed.info["scheme"])) == ("amqp", str)
+    assert type(closed.info["network-host"]) is str
     assert peer.opened.properties["amqp:connection-establishment-failed"] is True
     peer.drop()
 

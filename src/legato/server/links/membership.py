@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from legato.amqp.codec.types import Symbol, UInt
+from legato.amqp.codec.types import UInt
 from legato.core.settings import DEFAULT_SETTINGS
 from legato.errors import ConfigError
 from legato.groups.group_map import Directory, Group, GroupMap, host_and_port, successor
@@ -144,7 +144,7 @@ class Membership:
             "hostname": group.name,
             "network-host": host,
             "port": UInt(port),
-            "scheme": Symbol("amqps" if self._secure else "amqp"),
+            "scheme": "amqps" if self._secure else "amqp",
             FAILOVER_SERVER_LIST: server_list(brokers, secure=self._secure),
         }
 
