@@ -74,11 +74,18 @@ class PrefetchEnd:
         """Without a prefetch: nobody waits for a message any more; calls `answered` when none can come."""
 
         def drained() -> None:
-            self._wanted = 0
             answered()
+            self.grant()
             self.channel.touch()
 
         self.drain(drained)
+        # Now, not when that is answered: by then a next call may want one.
+        self._wanted = 0
+
+    def lost(self) -> None:
+        """The connection is lost, and with it a message that was asked for and that nobody has seen: ask again."""
+        if not self.prefetch and not self.released and self.incoming.inbox:
+            self._wanted = 1
 
     def drain(self, then: Callable[[], None]) -> None:
         """Call `then` once nothing more can come until credit is granted again."""
@@ -93,7 +100,6 @@ class PrefetchEnd:
         """Call `answered` once everything that the broker has for us now is here."""
 
         def drained() -> None:
-            self._wanted = 0
             answered()
             self.grant()
             self.channel.touch()
@@ -101,6 +107,7 @@ class PrefetchEnd:
         if not self.prefetch:
             self.want()
         self.drain(drained)
+        self._wanted = 0
 
     def on_flow(self, event: Flow) -> None:
         """The broker gave the rest of the credit back."""

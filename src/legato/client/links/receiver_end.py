@@ -97,6 +97,7 @@ class ReceiverEnd(DispositionEnd):
         self._accepting.clear()
         self._download.forget()
         self._run_drained()
+        self.lost()
         unseen = len(self.incoming.inbox)
         mode, contract = self.channel.mode, self.channel.contract
         again = mode in _ACKNOWLEDGED_LATER and not contract.keeps_unacknowledged
