@@ -54,6 +54,15 @@ PLAINLY_FAILED = "failed"
 _TAG = struct.Struct(">Q").pack
 
 
+class Touched(dict[Peer, None]):
+    """Peers to which something is to be written, the first that was touched first: who sent is told before others are
+    given what was sent."""
+
+    def add(self, peer: Peer) -> None:
+        """Something is to be written to it."""
+        self[peer] = None
+
+
 class Executor:
     """Performs effects, and remembers which peers have something to be flushed."""
 
@@ -69,7 +78,7 @@ class Executor:
         self.streams = Streams(broker, archive, unblock)
         self.cut: Callable[[Link, str, str, dict[str, Any] | None], None] = _close
         """What ends a link from this side, and says why."""
-        self.touched: set[Peer] = set()
+        self.touched = Touched()
         self.paced: list[Consumer] = []
         """Consumers that get more once what they got has left."""
         self.scan_again = False
@@ -100,7 +109,7 @@ class Executor:
 
     def flush(self) -> None:
         """Write what was performed, once for each peer."""
-        touched, self.touched = self.touched, set()
+        touched, self.touched = self.touched, Touched()
         for peer in touched:
             peer.flush()
 
