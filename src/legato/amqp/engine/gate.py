@@ -45,6 +45,7 @@ class Look(IntEnum):
         return None if said is None else ProtocolError(said[1], said[0])
 
 
+_LOOKS = tuple(Look)
 _WRONG = {
     Look.TOO_MUCH: ("amqp:resource-limit-exceeded", "a frame has too many elements"),
     Look.NO_FRAME: ("amqp:connection:framing-error", "a frame is malformed, or larger than was allowed"),
@@ -85,7 +86,7 @@ class Gate:
             )
         else:
             end, look = self._inspect(data, at, elements_max)
-        return end, Look(look)
+        return end, _LOOKS[look]
 
     def _inspect(self, data: bytes, at: int, elements_max: int) -> tuple[int, int]:
         size = len(data)

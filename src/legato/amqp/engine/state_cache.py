@@ -73,12 +73,12 @@ class TransactionalStates:
 
 def write_fields(data: Any, txn_id: bytes, rest: bytes = b"", count: int = 1) -> None:
     """Replace `data` by a list of `count` fields, the first an id, the others encoded in `rest`."""
-    size = len(txn_id)
-    value = b"\xa0%c%b%b" % (size, txn_id, rest) if size < 256 else b"%b%b" % (encode_value(txn_id), rest)
-    size = len(value)
-    if size < 255:
-        raw = b"\xc0%c%c%b" % (size + 1, count, value)
+    id_size = len(txn_id)
+    size = id_size + len(rest) + 3
+    if size < 256:
+        raw = b"\xc0%c%c\xa0%c%b%b" % (size, count, id_size, txn_id, rest)
     else:
-        raw = b"\xd0%b%b%b" % ((size + 4).to_bytes(4, "big"), count.to_bytes(4, "big"), value)
+        value = encode_value(txn_id) + rest
+        raw = b"\xd0%b%b%b" % ((len(value) + 4).to_bytes(4, "big"), count.to_bytes(4, "big"), value)
     _clear(data)
     _decode(data, raw, len(raw))

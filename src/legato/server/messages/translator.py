@@ -34,6 +34,7 @@ from legato.amqp.engine.events import (
 )
 from legato.amqp.engine.link import Link, Sender, Session
 from legato.amqp.engine.outcomes import (
+    ACCEPTED,
     Accepted,
     Modified,
     Outcome,
@@ -213,7 +214,9 @@ class Translator:
             # The transaction is gone (rolled back by a failure): what it would have consumed returns.
             self._broker.settlement.modify(consumer, message, failed=True, undeliverable_here=False)
         else:
-            self._broker.transactions.acknowledge(transaction, consumer, message, _disposal_of(inner))
+            self._broker.transactions.acknowledge(
+                transaction, consumer, message, None if inner is ACCEPTED else _disposal_of(inner)
+            )
         if unsettled:
             outlet.link.confirm(message.handle, state)
 
