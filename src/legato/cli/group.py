@@ -1,0 +1,107 @@
+"""`legato group`: look at a map of groups before brokers do: is it right, who has an address, what moves."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from legato.cli.commands import Commands
+from legato.cli.options import JsonOption
+from legato.cli.output import say, say_json
+from legato.quoting import quoted
+
+if TYPE_CHECKING:
+    from legato.groups.group_map import GroupMap
+
+app = Commands(
+    name="group",
+    help="Look at a map of groups, before brokers read it: is it right, who serves an address, what moves.",
+)
+
+MapArgument = Annotated[Path, typer.Argument(metavar="MAP", help="File with the map of groups.", show_default=False)]
+AddressesArgument = Annotated[
+    list[str],
+    typer.Argument(metavar="ADDRESS...", help="Addresses; - reads them from standard input, one a line."),
+]
+
+
+@app.command("check")
+def check(map_file: MapArgument, as_json: JsonOption = False) -> None:
+    """Check a map, and say what is in it.
+
+    Example: legato group check /etc/legato/groups.toml
+    """
+    found = _read(map_file)
+    if as_json:
+        from legato.groups.group_map import describe
+
+        say_json(describe(found))
+        return
+    say(f"revision {found.revision:,}: {len(found.group):,} groups, {len(found.pin):,} pins")
+    pins: dict[str, int] = {}
+    for pin in found.pin:
+        pins[pin.group] = pins.get(pin.group, 0) + 1
+    total = sum(group.weight for group in found.group)
+    for group in found.group:
+        share = f"{group.weight / total:.1%} of what is not pinned, {pins.get(group.name, 0):,} pins"
+        say(f"{group.name}  {', '.join(map(quoted, group.brokers))}  {share}")
+
+
+@app.command("where")
+def where(map_file: MapArgument, addresses: AddressesArgument, as_json: JsonOption = False) -> None:
+    """Say which group serves each address, and whether by a pin or by the hash.
+
+    Example: legato group where groups.toml orders.new invoices
+    """
+    from legato.groups.group_map import Directory
+
+    directory = Directory(_read(map_file))
+    for address in _addresses(addresses):
+        group = directory.group_of(address)
+        pinned = directory.pinned_to(address) is not None
+        if as_json:
+            say_json({"address": address, "group": group.name, "pinned": pinned, "brokers": list(group.brokers)})
+        else:
+            say(f"{quoted(address)}  {group.name}  {'pinned' if pinned else 'by the hash'}")
+
+
+@app.command("moves")
+def moves(
+    former: Annotated[Path, typer.Argument(metavar="FORMER", help="The map as it is.", show_default=False)],
+    new: Annotated[Path, typer.Argument(metavar="NEW", help="The map as it is to be.", show_default=False)],
+    addresses: AddressesArgument,
+    as_json: JsonOption = False,
+) -> None:
+    """Say which addresses another group serves by the new map, which must be a later one.
+
+    Example: legato queues --json | jq -r .name | legato group moves groups.toml new-groups.toml -
+    """
+    from legato.groups.group_map import successor
+    from legato.groups.moves import moves as moves_between
+
+    before = _read(former)
+    after = successor(before, _read(new))
+    count = 0
+    for move in moves_between(before, after, _addresses(addresses)):
+        count += 1
+        if as_json:
+            say_json({"address": move.address, "from": move.former, "to": move.group})
+        else:
+            say(f"{quoted(move.address)}  {move.former} -> {move.group}")
+    if not count and not as_json:
+        say("nothing moves")
+
+
+def _read(file: Path) -> GroupMap:
+    from legato.server.config.group_maps import GroupMapFile
+
+    return GroupMapFile(file).read()
+
+
+def _addresses(given: list[str]) -> list[str]:
+    if given == ["-"]:
+        return [line.rstrip("\n") for line in sys.stdin if line.strip()]
+    return given
