@@ -32,10 +32,10 @@ from legato.errors import (
 from legato.ha.lock import Holder
 from legato.quoting import quoted, sentence
 from legato.replication.commits import ReplicatedCommits
-from legato.replication.log import BEGINNING, Following, Record, ReplicatedLog
+from legato.replication.log import BEGINNING, Following, ReplicatedLog
 from legato.replication.log_watch import LogWatch
 from legato.replication.replica import Replica
-from legato.store.commit_records import Beat, CommitRecord, EpochRecord, encode_epoch
+from legato.store.commit_records import AnyRecord, Beat, CommitRecord, EpochRecord, encode_epoch
 from legato.store.lmdb import LmdbStore
 
 log = logging.getLogger("legato.replication")
@@ -331,8 +331,8 @@ class LogArbiter:
             heard_s = time.monotonic()
             while not (self._closed or self.held):
                 records = following.take(TAKE_S)
-                for record in records:
-                    self._apply(record)
+                for record in self.replica.apply_all(records):
+                    self._take(record)
                 if records:
                     heard_s, self.trouble = time.monotonic(), ""
                 elif self._wanted and not self._cancelled and self._may_claim(replicated_log, heard_s):
@@ -358,8 +358,9 @@ class LogArbiter:
             )
         replica.begin_log(secrets.token_bytes(IDENTITY_BYTES))
 
-    def _apply(self, record: Record) -> None:
-        match self.replica.apply(record):
+    def _take(self, record: AnyRecord) -> None:
+        """It is applied: what it says of the primary is to be known."""
+        match record:
             case EpochRecord(epoch=epoch, broker=broker):
                 self._holder = Holder(NOBODY, epoch, broker)
                 log.info("< epoch %d of the log: %s is the primary", epoch, quoted(broker))

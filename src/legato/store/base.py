@@ -147,7 +147,9 @@ class Store(Archive, Protocol):
 
         Args:
             record: of a commit, or of an epoch that begins.
-            forced: it is committed elsewhere already: the reserve may be used for it.
+            forced: it is committed elsewhere already: the reserve may be used for it. Of such several may be prepared,
+                one after the other, and are finished together; if one cannot be, none is prepared any more. A store
+                may also refuse the second with a `StoreError`.
 
         Raises:
             FencedError: it is of another epoch than the store's, or begins another than the next one.

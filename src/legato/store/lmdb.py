@@ -330,7 +330,9 @@ class LmdbStore:
     def prepare(self, record: CommitRecord | EpochRecord, *, forced: bool = False) -> int:
         """See `Store.prepare`."""
         if self._prepared is not None:
-            raise StoreError("a commit is prepared already")
+            if not forced:
+                raise StoreError("a commit is prepared already")
+            return self._prepare_more(self._prepared, record)
         if isinstance(record, EpochRecord) or forced or not _grows(record.batch):
             return self._with_reserve(lambda: self._prepare(record, grows=False))
         if self._reserve.spent:
@@ -345,7 +347,20 @@ class LmdbStore:
             if grows and isinstance(record, CommitRecord):
                 self._refuse_to_fill(txn, record.batch)
             used_before = self._apply(txn, meta, record)
-            self._prepared = _Prepared(record, txn, meta, used_before, stack.pop_all())
+            began = isinstance(record, EpochRecord)
+            self._prepared = _Prepared(record, txn, meta, used_before, stack.pop_all(), began)
+        return record.position
+
+    def _prepare_more(self, before: "_Prepared", record: CommitRecord | EpochRecord) -> int:
+        refuse_unless_next(record, before.meta)
+        try:
+            with lmdb_errors(f"writing the store in {self.path}"):
+                self._apply(before.txn, before.meta, record)
+        except BaseException:
+            self.abandon()
+            raise
+        began = before.began or isinstance(record, EpochRecord)
+        self._prepared = before._replace(record=record, began=began)
         return record.position
 
     def finish(self, applied: Applied) -> None:
@@ -357,7 +372,7 @@ class LmdbStore:
             self._put_state(prepared.txn, prepared.meta, applied)
         if isinstance(prepared.record, CommitRecord):
             self._note_growth(prepared.record.batch, prepared.used_before)
-        else:
+        if prepared.began:
             self._epoch = prepared.meta.epoch
             self._reserve.make()
 
@@ -639,13 +654,15 @@ class _Abandoned(Exception):
 
 
 class _Prepared(NamedTuple):
-    """A commit that is applied, in a transaction that is open."""
+    """A commit that is applied, in a transaction that is open, or several: then it is the last."""
 
     record: CommitRecord | EpochRecord
     txn: Any
     meta: Meta
     used_before: int
     writing: ExitStack
+    began: bool
+    """Whether an epoch begins with it."""
 
 
 def _over(epoch: int, meta: Meta) -> FencedError:

@@ -16,13 +16,13 @@ from legato.core.records import Applied, Batch
 from legato.errors import FencedError, LogDivergedError, StoreCorruptError, StoreError, StoreFullError
 from legato.replication.arbiter import LogArbiter
 from legato.replication.commits import ReplicatedCommits
-from legato.replication.log import BEGINNING
+from legato.replication.log import BEGINNING, Record
 from legato.replication.log_watch import LogWatch
 from legato.replication.memory import MemoryServers
 from legato.replication.replica import Replica
-from legato.store.commit_records import encode_commit, encode_epoch
+from legato.store.commit_records import Beat, encode_beat, encode_commit, encode_epoch
 from legato.store.lmdb import LmdbStore
-from tests.conformance.store import NOW_US, batch_of, stored, waiting
+from tests.conformance.store import NOW_US, batch_of, consumed, stored, waiting
 from tests.support.stores import raw
 
 LEASE_S = 0.3
@@ -388,3 +388,44 @@ def test_the_log_is_led_by_another_machine_than_the_primarys(brokers: Brokers) -
     eventually(lambda: brokers.servers.leader != "a")
     watch.close()
     assert watch.health is not None
+
+
+def records_of_a_log(*more: bytes) -> list[Record]:
+    """An epoch, commits, a beat, one of an epoch that is over, and more."""
+    log = MemoryServers().log("g")
+    claim = log.claim(encode_epoch(1, 1, "a", NOW_US)[1], BEGINNING)
+    batches = [batch_of(1, QueueCreated(1, "q"), stored(1)), batch_of(1, stored(2)), batch_of(1, consumed(1))]
+    for position, batch in enumerate(batches, 2):
+        claim.append(encode_commit(batch, position)[1])
+    claim.append(encode_beat(Beat(1, 4, NOW_US)))
+    claim.append(encode_commit(batch_of(0, stored(9)), 5)[1])
+    claim.append(encode_epoch(2, 5, "b", NOW_US)[1])
+    claim.append(encode_commit(batch_of(2, stored(3)), 6)[1])
+    for data in more:
+        claim.append(data)
+    return list(log.read(BEGINNING).records)
+
+
+def test_records_applied_together_leave_what_they_leave_one_by_one(tmp_path: Path) -> None:
+    records = records_of_a_log()
+    stores = [LmdbStore(tmp_path / name, sync=False) for name in ("together", "singly")]
+    together, singly = map(Replica, stores)
+    decoded = together.apply_all(records)
+    assert decoded == [singly.apply(record) for record in records]
+    for replica in (together, singly):
+        assert (replica.epoch, replica.commits, replica.voided, replica.position) == (2, 6, 1, records[-1].position)
+        assert waiting(replica.store) == [2, 3]
+    for store in stores:
+        store.close()
+    assert raw(tmp_path / "together") == raw(tmp_path / "singly")
+
+
+def test_a_record_that_cannot_be_applied_keeps_none_before_it_from_being(tmp_path: Path) -> None:
+    records = records_of_a_log(encode_commit(batch_of(2, stored(1, queue=99)), 7)[1])
+    store = LmdbStore(tmp_path / "store", sync=False)
+    replica = Replica(store)
+    with pytest.raises(StoreError, match="queue 99"):
+        replica.apply_all(records)
+    assert (replica.commits, replica.voided, replica.position) == (6, 1, records[-2].position)
+    assert waiting(store) == [2, 3]
+    store.close()
