@@ -40,7 +40,7 @@ class Assignment:
         source: the number of the queue that it takes from.
     """
 
-    __slots__ = ("acknowledged", "fence", "floors", "queue", "source")
+    __slots__ = ("acknowledged", "begun", "fence", "floors", "queue", "source")
 
     def __init__(self, queue: Queue, record: QueueRecord) -> None:
         self.queue = queue
@@ -49,6 +49,8 @@ class Assignment:
         self.floors = {floor >> LANE_SHIFT: floor for floor in record.floors}
         self.acknowledged = record.acknowledged
         """The last number that the pipeline is done with."""
+        self.begun: int | None = None
+        """The last number that the pipeline has begun to read; None if this epoch was not told. It is not durable."""
 
     @property
     def last(self) -> int:
@@ -57,12 +59,17 @@ class Assignment:
 
 
 class Assigned(msgspec.Struct, frozen=True):
-    """The state of an assignment; `waiting` counts the messages that its queue still has."""
+    """The state of an assignment; `waiting` counts the messages that its queue still has.
+
+    What is not known to have been begun, since an earlier epoch or a client of an earlier version saw to it, counts as
+    begun.
+    """
 
     fence: int
     acknowledged: int
     last: int
     waiting: int
+    begun: int
 
 
 class Extent(msgspec.Struct, frozen=True):
@@ -98,13 +105,16 @@ class Assignments:
         self._deletion = deletion
         self._administration = administration
 
-    def open(self, name: str, source: Queue, *, latest: bool = False, renew: bool = False) -> Assignment:
+    def open(
+        self, name: str, source: Queue, *, latest: bool = False, renew: bool = False, tells: bool = False
+    ) -> Assignment:
         """The assignment of that name, made if there is none; a new run of its pipeline has it from now on.
 
         Args:
             name: `ASSIGNMENT_PREFIX` and whatever tells it from others.
             latest: what waits when the assignment is made is not for it.
             renew: if the queue that it took from was deleted, it takes from `source` from now on; its numbers go on.
+            tells: whether its run will tell what it begins to read.
 
         Raises:
             Refusal: there is one of that name that takes from another queue.
@@ -127,6 +137,10 @@ class Assignments:
             renewed = assignment.source = source.id
             assignment.floors = {}
         self._fence(assignment, renewed)
+        if not tells:
+            assignment.begun = None
+        elif assignment.begun is None:
+            assignment.begun = assignment.last
         return assignment
 
     def resume(self, assignment: Assignment) -> None:
@@ -164,7 +178,17 @@ class Assignments:
         """How the assignment stands."""
         source = self._directory.node(assignment.source)
         depth = source.depth if isinstance(source, Queue) else 0
-        return Assigned(assignment.fence, assignment.acknowledged, assignment.last, depth)
+        begun = assignment.last if assignment.begun is None else assignment.begun
+        return Assigned(assignment.fence, assignment.acknowledged, assignment.last, depth, begun)
+
+    def begin_reading(self, assignment: Assignment, fence: int, through: int) -> None:
+        """The pipeline begins to read the numbers up to `through`.
+
+        Raises:
+            AssignmentFencedOff: a later run has the assignment.
+        """
+        self._check_fence(assignment, fence)
+        assignment.begun = max(assignment.begun or 0, through)
 
     def assign(self, assignment: Assignment, fence: int, limit: int, limit_bytes: int) -> Assigned:
         """Take what waits in its queue and nobody has, the highest priority first.
@@ -254,6 +278,8 @@ class Assignments:
         if not isinstance(source, Queue):
             raise NotFound(f"The queue of {assignment.queue.name} was deleted.")
         self._fence(assignment)
+        # Those numbers stand for nothing any more: there is nothing in them to be read.
+        assignment.begun = assignment.last
         release = Release(self._administration, assignment, source, token)
         if any(fact.to_queue == assignment.queue.id for fact in self._pending_facts()):
             # The store does not have it in its place yet.

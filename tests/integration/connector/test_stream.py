@@ -294,6 +294,45 @@ def test_messages_of_a_batch_that_spark_skips_are_not_acknowledged(broker: Serve
     assert again.latestOffset(ends, ALL) == ends
 
 
+@pytest.mark.parametrize("limit", [ALL, ReadMaxRows(1)])
+def test_a_skip_before_the_end_of_a_driver_is_noticed_by_the_next(broker: Server, limit: ReadLimit) -> None:
+    """Its messages were acknowledged unread: the next driver knew nothing of it."""
+    fill(broker, "1", "2")
+    reader = stream(broker, refuses_skips=True)
+    start = reader.initialOffset()
+    first = reader.latestOffset(start, ReadMaxRows(1))
+    assert rows(reader, start, first) == ["1"]
+    skipped = reader.latestOffset(first, limit)
+    again = stream(broker, refuses_skips=True)
+    with pytest.raises(JMSError, match=r"Spark skipped a batch .* they are back in their queues"):
+        again.latestOffset(skipped, limit)
+    last = stream(broker, refuses_skips=True)
+    ends = last.latestOffset(skipped, ALL)
+    assert rows(last, skipped, ends) == ["2"]
+    assert last.latestOffset(ends, ALL) == ends
+
+
+def test_a_batch_that_was_read_by_a_driver_that_ended_is_done(broker: Server) -> None:
+    fill(broker, "1", "2")
+    reader = stream(broker, refuses_skips=True)
+    start = reader.initialOffset()
+    ends = reader.latestOffset(start, ReadMaxRows(1))
+    assert rows(reader, start, ends) == ["1"]
+    again = stream(broker, refuses_skips=True)
+    more = again.latestOffset(ends, ALL)
+    assert rows(again, ends, more) == ["2"]
+
+
+def test_what_a_stream_of_an_earlier_version_has_done_counts_as_read(broker: Server) -> None:
+    """It did not tell what it began to read."""
+    fill(broker, "1", "2")
+    reader = stream(broker)
+    done = reader.latestOffset(reader.initialOffset(), ALL)
+    ask = shared_requests(url(broker)).ask
+    ask("open", "assignment", subscription="spark", address="orders", topic=False, existing=True)
+    assert stream(broker, refuses_skips=True).latestOffset(done, ALL) == done
+
+
 def test_who_does_not_read_a_batch_may_say_so(broker: Server) -> None:
     fill(broker, "1", "2")
     reader = stream(broker, refuses_skips=True, failOnDataLoss="false")
@@ -306,7 +345,9 @@ def test_a_repeated_batch_that_is_done_elsewhere_need_not_be_read(broker: Server
     """As in a function of foreachBatch that knows which batches its database has."""
     fill(broker, "1", "2")
     reader = stream(broker)
-    done = reader.latestOffset(reader.initialOffset(), ALL)
+    start = reader.initialOffset()
+    done = reader.latestOffset(start, ALL)
+    assert rows(reader, start, done) == ["1", "2"]
     again = stream(broker, refuses_skips=True)
     assert again.initialOffset() != done
     assert again.latestOffset(done, ALL) == done

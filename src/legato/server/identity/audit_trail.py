@@ -27,7 +27,7 @@ CHARACTERS_MAX = 255
 
 FACTS_PER_S, FACTS_BURST = 10, 100
 """Denials that become facts: whoever knocks at every door must not fill the ledger. The file has all of them."""
-VIEWING = frozenset(("read", "query", "ticket", "assign", "acknowledge", "release", "publish", "discard"))
+VIEWING = frozenset(("read", "query", "ticket", "assign", "begin", "acknowledge", "release", "publish", "discard"))
 """Operations of management that change nothing that facts do not tell already, and are asked for all the time."""
 
 

@@ -40,6 +40,7 @@ class Pipelines:
             "open": self._open,
             "resume": self._resume,
             "assign": self._assign,
+            "begin": self._begin,
             "acknowledge": self._acknowledge,
             "release": self._release,
             "delete": self._delete,
@@ -57,7 +58,7 @@ class Pipelines:
         """The assignment of `subscription` to the queue or topic `address`; only the answered `fence` counts now.
 
         With `existing`, a queue or topic that is not there is not created. With `renew`, the assignment takes from the
-        queue that is there now if the former one was deleted.
+        queue that is there now if the former one was deleted. With `tells`, the run will tell by `begin` what it reads.
         """
         subscription, address = text(arguments, "subscription"), text(arguments, "address")
         selector = arguments.get("selector", "")
@@ -75,7 +76,11 @@ class Pipelines:
         name = assignment_name(subscription, source.name)
         self._names.check(subscription, "a pipeline", lambda: self._broker.assignments.find(name) is not None)
         assignment = self._broker.assignments.open(
-            name, source, latest=flag(arguments, "latest"), renew=flag(arguments, "renew")
+            name,
+            source,
+            latest=flag(arguments, "latest"),
+            renew=flag(arguments, "renew"),
+            tells=flag(arguments, "tells"),
         )
         return {"name": name, "source": source.name} | _shown(self._broker.assignments.stand(assignment))
 
@@ -119,6 +124,14 @@ class Pipelines:
         limit_bytes = min(number(arguments, "limit_bytes", ASSIGN_BYTES_MAX), ASSIGN_BYTES_MAX)
         assignment = self._assignment(arguments)
         return _shown(self._broker.assignments.assign(assignment, number(arguments, "fence", 0), limit, limit_bytes))
+
+    def _begin(self, arguments: dict[str, Any]) -> Any:
+        """The pipeline begins to read all numbers up to `through`; the next run is told, while this broker serves."""
+        assignment = self._assignment(arguments)
+        self._broker.assignments.begin_reading(
+            assignment, number(arguments, "fence", 0), number(arguments, "through", 0)
+        )
+        return _shown(self._broker.assignments.stand(assignment))
 
     def _acknowledge(self, arguments: dict[str, Any]) -> Any:
         assignment = self._assignment(arguments)

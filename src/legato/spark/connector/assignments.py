@@ -29,6 +29,8 @@ class Place(msgspec.Struct):
     acknowledged: int
     last: int
     waiting: int
+    begun: int | None = None
+    """The last number that a run of the stream has begun to read; None if the broker does not know of such."""
     has_ended: bool = False
     """Its queue was deleted: what was taken from it before is still to be done, and nothing follows."""
 
@@ -115,6 +117,23 @@ class Places:
             if number > place.acknowledged and place.name:
                 self._note(place, self._ask("acknowledge", place.name, fence=place.fence, through=number))
 
+    def begin_reading(self, ends: Offset) -> None:
+        """The stream is about to read all numbers up to those."""
+        for address, number in ends.items():
+            place = self.of(address)
+            if place.begun is not None and number > place.begun and place.name:
+                self._ask("begin", place.name, fence=place.fence, through=number)
+                place.begun = number
+
+    def begun_of(self, done: Offset) -> Offset | None:
+        """How much of what Spark has done a run has begun to read; None if that is all, or not known."""
+        begun = dict(done)
+        for address, number in done.items():
+            place = self.of(address)
+            if place.begun is not None and number > max(place.begun, place.acknowledged):
+                begun[address] = max(place.begun, place.acknowledged)
+        return None if begun == done else begun
+
     def release(self, done: Offset) -> None:
         """Put back into their queues what is not acknowledged, where Spark says that it is done."""
         for address, number in done.items():
@@ -197,6 +216,7 @@ class Places:
                 selector=self._options.selector,
                 existing=again or bool(self._options.pattern),
                 renew=self._outlives_queues,
+                tells=True,
             )
         except Missing:
             if again or self._options.pattern:

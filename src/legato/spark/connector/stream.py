@@ -115,6 +115,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._ahead: _Ahead | None = None
         self._unread: Offset | None = None
         """The end of the latest batch, until Spark asks what is in it."""
+        self._is_first = True
+        """Whether nothing is known yet of what Spark did before this run."""
 
     def getDefaultReadLimit(self) -> ReadLimit:
         if self._options.max_offsets_per_trigger:
@@ -173,6 +175,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if not each.name and self._options.fail_on_data_loss:
                 raise JMSError(_gone(each, 0))
         ranges = [each for each in ranges if each.name]
+        self._places.begin_reading(end)
         total = sum(each.through - each.after for each in ranges)
         cuts = cut(
             ranges,
@@ -218,12 +221,30 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             JMSError: it was not.
         """
         unread, self._unread = self._unread, None
-        if not self._refuses_skips or unread is None or unread != ordered(done):
+        is_first, self._is_first = self._is_first, False
+        if not self._refuses_skips:
+            return
+        if is_first:
+            self._require_begun(done)
+        if unread is None or unread != ordered(done):
             return
         if self._ahead is not None:
             wait([self._ahead.ends])
         self._places.release(done)
         raise JMSError(_SKIPPED)
+
+    def _require_begun(self, done: Offset) -> None:
+        """Likewise of a batch of the run before this one, which ended before it was asked for another.
+
+        Raises:
+            JMSError: it was not read.
+        """
+        self._places.open(done)
+        begun = self._places.begun_of(done)
+        if begun is not None:
+            self._places.acknowledge(begun)
+            self._places.release(done)
+            raise JMSError(_SKIPPED)
 
     @property
     def _places(self) -> Places:
