@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import ClassVar
 
-from legato.core.records import Batch, Meta
+from legato.core.records import Batch, CommitRecord, Meta
 from legato.errors import StoreError, StoreFullError
+from legato.store.commit_records import decode, encode_commit
 from legato.store.memory import MemoryStore
 from simulator.history import History
 from simulator.kernel import Kernel, Process
@@ -43,7 +44,10 @@ class Disk(MemoryStore):
         if batch.bodies and not self.calm and self._has_no_room():
             self._history.counts["commits without room"] += 1
             raise StoreFullError("no room, for once")
-        position = super().commit(batch)
+        # What is stored is what a journal's record of it says: the next primary has nothing else after a power cut.
+        record = decode(encode_commit(batch, self.committed_upto + 1)[1])
+        assert isinstance(record, CommitRecord)
+        position = super().commit(record.batch)
         self._history.committed(batch)
         return position
 

@@ -86,6 +86,8 @@ STORE_FULL_SHARE = 0.95
 LOG_SHARE = 0.25
 """Of the map the log may take so much before facts go that no ledger has, also where `store.log_bytes` is more."""
 LOG_BYTES_DEFAULT = 4 << 30
+CHECKPOINT_MS_DEFAULT = 0
+JOURNAL_BYTES_DEFAULT = 8 << 20
 FREE_DISK_RESERVE_BYTES = 64 << 20
 """Below this producers are refused, so that consumers, who also need pages, can still empty queues."""
 

@@ -58,6 +58,7 @@ from legato.drill.load import PICKY_FLOW
 from legato.drill.messages import identity_of, is_poisoned
 from legato.drill.records import Identity
 from legato.store.lmdb import LmdbStore
+from legato.store.settling import settle_store
 
 PAGE = 1_000
 PAGE_BYTES = 4 << 20
@@ -193,6 +194,7 @@ def audit_log(store_dir: Path) -> HistoryFinding:
     Raises:
         StoreError: the store cannot be read.
     """
+    settle_store(store_dir)
     store = LmdbStore(store_dir, read_only=True)
     try:
         history = History()
@@ -216,6 +218,7 @@ def dead_letters(store_dir: Path) -> frozenset[tuple[str, Identity]]:
     Raises:
         StoreError: the store cannot be read.
     """
+    settle_store(store_dir)
     store = LmdbStore(store_dir, read_only=True)
     found: set[tuple[str, Identity]] = set()
     try:

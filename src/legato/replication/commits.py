@@ -94,6 +94,14 @@ class ReplicatedCommits:
                 raise self._failure from error
             return record.position
 
+    @property
+    def jobs(self) -> None:
+        """See `Store.jobs`: any thread commits, one at a time."""
+        return None
+
+    def checkpoint(self) -> None:
+        """See `Store.checkpoint`: each commit is one."""
+
     def make_room(self) -> bool:
         """See `Store.make_room`."""
         return self._replica.store.make_room()

@@ -21,6 +21,7 @@ from legato.errors import ConfigError, LegatoError
 from legato.spark.ledger.fact_schema import row_count
 from legato.spark.ledger.segments import LedgerLock, SegmentSpan, exported_through, sweep, write_segment
 from legato.store.lmdb import LmdbStore
+from legato.store.settling import settle_store
 
 POLL_S = 0.2
 RETRY_S = 2.0
@@ -122,6 +123,7 @@ def export_all(store_dir: Path, ledger_dir: Path) -> int:
 
 def try_export(store_dir: Path, ledger_dir: Path) -> bool:
     """Like `export_all`, but returns False at once if another exporter is at work, as beside a running broker."""
+    settle_store(store_dir)
     with _Opened(store_dir, ledger_dir) as opened:
         if not opened.lock.acquire():
             return False

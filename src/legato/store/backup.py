@@ -36,11 +36,13 @@ from legato.store.backup_files import (
 from legato.store.base import FORMAT_VERSION
 from legato.store.directories import sync_directory
 from legato.store.environment import DATA_NAME, LOCK_TABLE_NAME, copy_data, lmdb_errors, open_files, read_format
+from legato.store.journal_state import close_journal
 from legato.store.lanes import LANE_SHIFT
 from legato.store.lmdb import LmdbStore
 from legato.store.migration import migrate, read_state
 from legato.store.segment_locks import being_read
 from legato.store.segment_names import spans
+from legato.store.settling import settle_store
 
 _MESSAGES_AT_ONCE = 1_000
 _BYTES_AT_ONCE = 8 << 20
@@ -94,8 +96,10 @@ def take(store: Path, to: Path, *, ledger: Path | None = None) -> Manifest:
     taken_us = time.time_ns() // 1000
     # No compaction removes segments meanwhile: what it made of them may end after the last commit of the copy.
     with new_directory(to) as partial, nullcontext() if ledger is None else being_read(ledger):
+        settle_store(store)
         with _files(store) as environment:
             copy_data(environment, partial)
+        _forget_journal(partial)
         with _files(partial) as copied:
             version, state = read_format(copied, partial), read_state(copied)
         _only_data(partial)
@@ -157,6 +161,8 @@ def verify(path: Path) -> Contents:
             compare_digests(path / LEDGER_NAME / name, file_digest(path / LEDGER_NAME / name), digest)
         if manifest.users_sha256:
             compare_digests(path / USERS_NAME, file_digest(path / USERS_NAME), manifest.users_sha256)
+    else:
+        settle_store(path)
     try:
         return _read_all(path, path)
     except StoreFormatError as error:
@@ -194,6 +200,7 @@ def _migrated(path: Path) -> Iterator[Path]:
         try:
             with _files(path) as environment:
                 copy_data(environment, copy)
+            _forget_journal(copy)
             migrate(copy, keep=False)
             # It completes an early version of the present format.
             LmdbStore(copy).close()
@@ -213,6 +220,19 @@ def _files(path: Path) -> Iterator[Any]:
         try:
             read_format(environment, path)
             yield environment
+        finally:
+            environment.close()
+
+
+def _forget_journal(partial: Path) -> None:
+    """A copy is whole without a journal."""
+    with lmdb_errors(f"the copy in {partial}"):
+        environment = open_files(partial, map_bytes=limits.STORE_MAP_BYTES_DEFAULT, sync=True, read_only=False)
+        try:
+            read_format(environment, partial)
+            meta = environment.open_db(b"meta", create=False)
+            with environment.begin(write=True) as txn:
+                close_journal(txn, meta)
         finally:
             environment.close()
 

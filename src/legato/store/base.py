@@ -5,7 +5,8 @@
 2. `commit` refuses a batch of any epoch but the newest (`FencedError`): promise 7.
 3. Nothing here costs more when more messages wait: opening, loading and committing are constant
    in the backlog (promise 6).
-4. Reads see the last commit. `commit` runs in one thread at a time; reads may run in any thread meanwhile.
+4. Reads see the last commit, those of other processes the last checkpoint. `commit` runs in one thread at a time; reads
+   may run in any thread meanwhile.
 5. A commit is `prepare`, then `finish` or `abandon`. The same records leave the same store, byte for byte in its file,
    whoever applies them. `prune` and `trim_log` change nothing that a broker could see or a record refer to.
 """
@@ -27,6 +28,7 @@ from legato.core.records import (
     QueueRecord,
     StoredMessage,
 )
+from legato.store.jobs import JobThread
 
 __all__ = [
     "FORMAT_VERSION",
@@ -114,6 +116,13 @@ class ReadingsFound(msgspec.Struct, frozen=True):
 class Committer(Protocol):
     """Where the batches of an epoch go: its store, or that and replicas."""
 
+    @property
+    def jobs(self) -> JobThread | None:
+        """See `Store.jobs`."""
+
+    def checkpoint(self) -> None:
+        """See `Store.checkpoint`."""
+
     def commit(self, batch: Batch) -> int:
         """See `Store.commit`."""
 
@@ -123,6 +132,10 @@ class Committer(Protocol):
 
 class Store(Archive, Protocol):
     """Durable state of a broker. `Archive` has the reads."""
+
+    @property
+    def jobs(self) -> JobThread | None:
+        """The thread that makes all changes, if the store has one: what is done there waits for nobody."""
 
     def begin_epoch(self, broker: str, now_us: int) -> Meta:
         """Begin the next epoch: commits `EpochBegan(broker)` and fences every earlier epoch. Returns the new state."""
@@ -175,6 +188,13 @@ class Store(Archive, Protocol):
 
         Raises:
             FencedError: this object began an epoch that is over.
+        """
+
+    def checkpoint(self) -> None:
+        """Have everything that was committed where other processes see it.
+
+        Raises:
+            StoreFullError: there is no room; it is as durable as before.
         """
 
     def log(self, after: int, limit: int) -> Sequence[tuple[int, LogRecord]]:

@@ -3,7 +3,7 @@
 import errno
 import os
 import resource
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,9 @@ FORMAT_KEY = b"format"
 STATE_KEY = b"state"
 WRITTEN_BY_KEY = b"written by"
 """The version of Legato that made the store, or migrated it to its format; stores of early versions do not have it."""
+
+WITH_JOURNAL = b"+journal"
+"""Ends the format of a store that is not whole without its journal."""
 
 KEPT_NAME = "before-format-{}"
 """The directory, in a store's, of its copy from before it was migrated to a format."""
@@ -213,6 +216,15 @@ def _refuse_truncated(environment: Any, path: Path) -> None:
         raise StoreCorruptError(f"the store in {path} was cut off: {actual} bytes of at least {expected}")
 
 
+def encode_format(*, with_journal: bool = False) -> bytes:
+    """What a store says of its format.
+
+    Args:
+        with_journal: there is a journal without which it is not whole: no version that knows of none may serve it.
+    """
+    return str(FORMAT_VERSION).encode() + (WITH_JOURNAL if with_journal else b"")
+
+
 def read_format(environment: Any, path: Path) -> int:
     """The format of the store that is open, which is the present one or one that can be migrated.
 
@@ -221,14 +233,15 @@ def read_format(environment: Any, path: Path) -> int:
         StoreCorruptError: it is no store.
     """
     try:
-        meta = environment.open_db(b"meta", create=False)
+        (meta,) = open_databases(environment, ["meta"])
         with environment.begin() as txn:
             written, author = txn.get(FORMAT_KEY, db=meta), txn.get(WRITTEN_BY_KEY, db=meta)
     except (lmdb.NotFoundError, lmdb.IncompatibleError):
         written = author = None
     if written is None:
         raise StoreCorruptError(f"the database in {path} is not a store of Legato's")
-    version = int(written) if written.isdigit() else 0
+    number = written.removesuffix(WITH_JOURNAL)
+    version = int(number) if number.isdigit() else 0
     if version == FORMAT_VERSION or version in STEPS:
         return version
     oldest = min(STEPS, default=FORMAT_VERSION)
@@ -262,7 +275,20 @@ def _open_databases(environment: Any, path: Path, read_only: bool) -> Databases:
         with environment.begin(write=True) as txn:
             for name in missing:
                 environment.open_db(name.encode(), txn=txn)
-    return Databases(*[environment.open_db(name.encode(), create=False) for name in Databases.__struct_fields__])
+    return Databases(*open_databases(environment, Databases.__struct_fields__))
+
+
+def open_databases(environment: Any, names: Sequence[str]) -> list[Any]:
+    """Handles of databases that are there.
+
+    Raises:
+        lmdb.NotFoundError: one is not.
+    """
+    if environment.flags()["readonly"]:
+        return [environment.open_db(name.encode(), create=False) for name in names]
+    # Without a transaction each would wait by itself for whoever writes, and hold up all threads of the process.
+    with environment.begin(write=True) as txn:
+        return [environment.open_db(name.encode(), txn=txn, create=False) for name in names]
 
 
 def _former(path: Path, version: int, what: str) -> StoreFormatError:
@@ -282,7 +308,7 @@ def _create(environment: Any) -> None:
             environment.open_db(name.encode(), txn=txn)
         meta = environment.open_db(b"meta", txn=txn)
         txn.put(STATE_KEY, values.encode(Meta()), db=meta)
-        txn.put(FORMAT_KEY, str(FORMAT_VERSION).encode(), db=meta)
+        txn.put(FORMAT_KEY, encode_format(), db=meta)
         txn.put(WRITTEN_BY_KEY, __version__.encode(), db=meta)
 
 

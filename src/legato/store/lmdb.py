@@ -5,11 +5,10 @@ local file system. LMDB's writer lock spans processes and the epoch is checked i
 a batch of an epoch that is over (promise 7).
 """
 
-import errno
+import logging
 import os
-import threading
 from collections.abc import Callable, Iterator, Sequence, Set
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from functools import cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -31,6 +30,8 @@ from legato.store.changes import gather
 from legato.store.commit_records import (
     CommitRecord,
     EpochRecord,
+    decode,
+    encode_commit,
     encode_epoch,
     encode_log_bytes,
     refuse_unless_next,
@@ -41,12 +42,12 @@ from legato.store.environment import (
     DATA_NAME,
     STATE_KEY,
     Databases,
-    disk_is_full,
     lmdb_errors,
     open_environment,
     used_bytes,
 )
 from legato.store.expiries import expired_places
+from legato.store.jobs import JobThread
 from legato.store.keys import (
     chunk_key,
     name_key,
@@ -65,6 +66,9 @@ from legato.store.readers import holding_readings
 from legato.store.reassigned import read_taken
 from legato.store.reserve import RESERVE_BYTES, Reserve
 from legato.store.runs import find_runs, raw_blocks
+from legato.store.transactions import Keeping, Transactions
+
+log = logging.getLogger("legato.store")
 
 T = TypeVar("T")
 
@@ -89,6 +93,11 @@ class LmdbStore:
         log_facts: False keeps no log, so that nothing can be proved: exists to measure what the log costs.
         migrates: whether a store of a former format is brought to the present one (`migration`), which takes as long
             as a copy of it; never if `read_only`.
+        keeping: when what is durable by a journal is written to the store's file; None: there is no journal, and each
+            commit is. Also without the log of facts there is none.
+
+    Attributes:
+        jobs: the thread that alone changes the store, if there is a journal.
 
     Raises:
         StoreFormatError: it has another format.
@@ -104,6 +113,7 @@ class LmdbStore:
         read_only: bool = False,
         log_facts: bool = True,
         migrates: bool = True,
+        keeping: Keeping | None = None,
     ) -> None:
         self.path = Path(path)
         self._log_facts = log_facts
@@ -119,24 +129,49 @@ class LmdbStore:
         self._room = Preallocation(self.path / DATA_NAME, map_bytes)
         self._reserve = Reserve(self.path / DATA_NAME)
         self._epoch: int | None = None
-        self._changing = threading.Lock()
-        """Held by whoever changes the store: the files must not be closed under its hands."""
+        self._keeping = keeping if log_facts else None
+        self._transactions = Transactions(
+            self._env, self._databases.meta, self.path, map_bytes, self._apply_again, sync=sync
+        )
+        self.jobs: JobThread | None = None
+        if self._keeping is not None:
+            self.jobs = JobThread("legato-writer", self._between)
+        elif not read_only:
+            try:
+                self._transactions.settle()
+            except BaseException:
+                self._env.close()
+                raise
         self._prepared: _Prepared | None = None
 
     def begin_epoch(self, broker: str, now_us: int) -> Meta:
         """See `Store.begin_epoch`; on a full disk it uses the reserve."""
-        meta = self._with_reserve(lambda: self._begin_epoch(broker, now_us))
+        meta = self._in_writer(lambda: self._with_reserve(lambda: self._begin_epoch(broker, now_us)))
         self._epoch = meta.epoch
         self._reserve.make()
         return meta
 
     def _begin_epoch(self, broker: str, now_us: int) -> Meta:
-        with self._writing() as txn:
+        with self._transactions.journaling(self._keeping) as txn:
             meta = self._meta(txn)
             record, _ = encode_epoch(meta.epoch + 1, meta.log_position + 1, broker, now_us)
             self._apply(txn, meta, record)
             self._put_state(txn, meta, None)
         return meta
+
+    def has_open_journal(self) -> bool:
+        """Whether there may be commits that the store's file does not hold."""
+        return self._transactions.has_open_journal()
+
+    def _apply_again(self, txn: Any, payload: bytes) -> None:
+        """Do what a record of the journal says."""
+        record = decode(payload)
+        if not isinstance(record, CommitRecord):
+            raise StoreCorruptError(f"the journal of the store in {self.path} holds what is no commit")
+        meta = self._meta(txn)
+        refuse_unless_next(record, meta)
+        self._apply(txn, meta, record)
+        self._put_state(txn, meta, None)
 
     def meta(self) -> Meta:
         """See `Store.meta`."""
@@ -258,7 +293,10 @@ class LmdbStore:
             return expired_places(index, messages, is_there, after, now_us, limit)
 
     def duplicate(self, queue: int, duplicate_id: bytes) -> KeptId | None:
-        """See `Store.duplicate`; this runs for each message with an id, so it does without `_reading`."""
+        """See `Store.duplicate`; this runs for each message with an id, so it does without `_reading` if it can."""
+        if self.jobs is not None:
+            with self._reading() as txn:
+                return find_id(txn, self._databases, queue, duplicate_id)
         try:
             with self._env.begin(buffers=True) as txn:
                 return find_id(txn, self._databases, queue, duplicate_id)
@@ -308,6 +346,9 @@ class LmdbStore:
 
     def commit(self, batch: Batch) -> int:
         """See `Store.commit`."""
+        return self._in_writer(lambda: self._commit_with_room(batch))
+
+    def _commit_with_room(self, batch: Batch) -> int:
         if not _grows(batch):
             return self._with_reserve(lambda: self._commit(batch))
         if self._reserve.spent:
@@ -315,13 +356,18 @@ class LmdbStore:
         return self._with_freed(lambda: self._commit(batch))
 
     def _commit(self, batch: Batch) -> int:
-        with self._writing() as txn:
+        with self._transactions.writing() as unit:
+            txn = unit.txn
             meta = self._meta(txn)
             if batch.epoch != meta.epoch:
                 raise _over(batch.epoch, meta)
             if _grows(batch):
                 self._refuse_to_fill(txn, batch)
-            record = CommitRecord(meta.log_position + 1, batch, encode_log_bytes(batch))
+            if self._transactions.journals(batch, _stored_bytes(batch)):
+                record, unit.record = encode_commit(batch, meta.log_position + 1)
+            else:
+                record = CommitRecord(meta.log_position + 1, batch, encode_log_bytes(batch))
+            unit.epoch, unit.changed = batch.epoch, True
             used_before = self._apply(txn, meta, record)
             self._put_state(txn, meta, None)
         self._note_growth(batch, used_before)
@@ -419,15 +465,26 @@ class LmdbStore:
 
     def make_room(self) -> bool:
         """See `Store.make_room`."""
-        if not self._room.wanted:
-            return False
-        with lmdb_errors(f"making room in {self.path}"), self._changing:
-            # Nobody else, of any process, makes the file longer while this holds LMDB's lock.
-            txn = self._env.begin(write=True)
-            try:
-                return self._room.lengthen(used_bytes(self._env))
-            finally:
-                txn.abort()
+        return bool(self._room.wanted) and self._in_writer(self._lengthen)
+
+    def _lengthen(self) -> bool:
+        with self._transactions.locked():
+            return self._room.lengthen(used_bytes(self._env))
+
+    def checkpoint(self) -> None:
+        """See `Store.checkpoint`."""
+        self._in_writer(self._transactions.checkpoint)
+
+    def _between(self) -> float | None:
+        """The thread of the store has no other job: returns after how many seconds it is to look again."""
+        try:
+            if self._transactions.due_in_s == 0:
+                self._transactions.checkpoint()
+            if self.make_room():
+                return 0.0
+        except StoreError as error:
+            log.warning("! %s", error)
+        return self._transactions.due_in_s
 
     def log(self, after: int, limit: int) -> Sequence[tuple[int, LogRecord]]:
         """See `Store.log`."""
@@ -457,7 +514,7 @@ class LmdbStore:
         Raises:
             FencedError: this object began an epoch that is over.
         """
-        return self._with_reserve(lambda: self._trim_log(through, limit))
+        return self._in_writer(lambda: self._with_reserve(lambda: self._trim_log(through, limit)))
 
     def _trim_log(self, through: int, limit: int) -> int:
         trimmed = 0
@@ -479,7 +536,7 @@ class LmdbStore:
         Raises:
             FencedError: this object began an epoch that is over.
         """
-        return self._with_reserve(lambda: self._prune(now_us))
+        return self._in_writer(lambda: self._with_reserve(lambda: self._prune(now_us)))
 
     def _prune(self, now_us: int) -> int:
         with self._writing() as txn:
@@ -503,7 +560,7 @@ class LmdbStore:
 
     def check_readers(self) -> ReadingsFound:
         """See `Store.check_readers`."""
-        with lmdb_errors(f"looking at the readers of {self.path}"), self._changing:
+        with lmdb_errors(f"looking at the readers of {self.path}"), self._transactions.changing:
             cleared = int(self._env.reader_check())
             return ReadingsFound(cleared, holding_readings(self._env), used_bytes(self._env))
 
@@ -546,14 +603,9 @@ class LmdbStore:
 
     def _spend_reserve(self) -> bool:
         """Whether there is more room now."""
-        with lmdb_errors(f"making room in {self.path}"), self._changing:
+        with self._transactions.locked():
             freed = self._env.reader_check() > 0
-            # Nobody else, of any process, makes the file longer while this holds LMDB's lock.
-            txn = self._env.begin(write=True)
-            try:
-                return self._reserve.spend() or freed
-            finally:
-                txn.abort()
+            return self._reserve.spend() or freed
 
     def _refuse_to_grow(self, batch: Batch) -> None:
         """Without its reserve the store keeps as much room within its file.
@@ -588,25 +640,32 @@ class LmdbStore:
             return {name: txn.stat(getattr(self._databases, name))["entries"] for name in names}
 
     def close(self) -> None:
-        """Close the files; a change under way in another thread ends first, what begins later raises `StoreError`."""
-        with self._changing:
+        """Close the files; a change under way in another thread ends first, what begins later raises `StoreError`.
+
+        What is in the journal is written to the store's file, if there is room for it.
+        """
+        if self.jobs is not None:
+            with suppress(StoreError):  # It was closed before.
+                self.jobs.run(lambda: self._transactions.close(self._is_ours))
+            self.jobs.close()
+        with self._transactions.changing:
             self._env.close()
 
-    @contextmanager
-    def _reading(self) -> Iterator[Any]:
-        with lmdb_errors(f"reading the store in {self.path}"), self._env.begin(buffers=True) as txn:
-            yield txn
+    def _is_ours(self, txn: Any) -> bool:
+        return self._meta(txn).epoch == self._epoch
+
+    def _in_writer(self, change: Callable[[], T]) -> T:
+        return change() if self.jobs is None else self.jobs.run(change)
+
+    def _reading(self) -> AbstractContextManager[Any]:
+        return self._transactions.reading()
 
     @contextmanager
     def _writing(self) -> Iterator[Any]:
-        with lmdb_errors(f"writing the store in {self.path}"), self._changing:
-            try:
-                with self._env.begin(write=True, buffers=True) as txn:
-                    yield txn
-            except lmdb.Error as error:
-                if getattr(error, "code", 0) == errno.EIO and disk_is_full(self.path):
-                    raise StoreFullError(f"the store in {self.path} has no room on its disk") from error
-                raise
+        """A change that is in the store's file when it ends."""
+        with self._transactions.writing() as unit:
+            unit.changed = True
+            yield unit.txn
 
     def _meta(self, txn: Any) -> Meta:
         return values.decode_meta(txn.get(STATE_KEY, db=self._databases.meta))

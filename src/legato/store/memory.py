@@ -26,6 +26,14 @@ class MemoryStore:
         self._lock = threading.Lock()
         self._prepared: CommitRecord | EpochRecord | None = None
 
+    @property
+    def jobs(self) -> None:
+        """See `Store.jobs`."""
+        return None
+
+    def checkpoint(self) -> None:
+        """See `Store.checkpoint`: there are no other processes."""
+
     def begin_epoch(self, broker: str, now_us: int) -> Meta:
         """See `Store.begin_epoch`."""
         with self._lock:

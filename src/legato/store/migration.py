@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 
 from legato import __version__, limits
-from legato.errors import StoreCorruptError, StoreError, StoreFullError
+from legato.errors import StoreCorruptError, StoreError, StoreFormatError, StoreFullError
 from legato.store.backup_files import (
     PARTIAL,
     Manifest,
@@ -39,11 +39,13 @@ from legato.store.environment import (
     WRITTEN_BY_KEY,
     copy_data,
     lmdb_errors,
+    open_databases,
     open_files,
     read_format,
     used_bytes,
 )
 from legato.store.format_steps import STEPS
+from legato.store.journal_state import read_journal_state
 
 log = logging.getLogger("legato.migration")
 
@@ -111,6 +113,7 @@ def migrate(
             former = read_format(environment, path)
             if former == FORMAT_VERSION:
                 return
+            _refuse_open_journal(environment, path, former)
             log.info("= the store in %s has format %d: it is migrated to format %d", path, former, FORMAT_VERSION)
             began_s = time.monotonic()
             kept: Path | None = None
@@ -129,6 +132,17 @@ def migrate(
                 )
         finally:
             environment.close()
+
+
+def _refuse_open_journal(environment: Any, path: Path, former: int) -> None:
+    """What a journal holds is applied by the version that wrote it."""
+    (meta,) = open_databases(environment, ["meta"])
+    with environment.begin() as txn:
+        if read_journal_state(txn, meta).is_open:
+            raise StoreFormatError(
+                f"the store in {path} has format {former} and a journal that is not in its file yet: serve it with the "
+                "version of Legato that wrote it, stop that broker (not with kill -9), and migrate it then"
+            )
 
 
 def _take_step(

@@ -1,19 +1,18 @@
-"""Group commit: a thread that commits one batch at a time while the next one is being gathered."""
+"""Group commit: a thread commits one batch at a time while the next one is being gathered."""
 
-import queue
-import sys
-import threading
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 
 from legato.errors import StoreError
 from legato.store.base import Batch, Committer
+from legato.store.jobs import JobThread
 
 Done = Callable[[Batch, int | None, StoreError | None], None]
 
 
 class GroupWriter:
-    """Commits batches in a thread of its own, one in flight.
+    """Commits batches in a thread, one in flight: in the store's, or in one of its own if the store has none.
 
     Args:
         store: where to.
@@ -24,11 +23,10 @@ class GroupWriter:
     def __init__(self, store: Committer, on_done: Done) -> None:
         self._store = store
         self._on_done = on_done
-        self._batches: queue.SimpleQueue[Batch | None] = queue.SimpleQueue()
         self._in_flight = False
         self._closed = False
-        self._thread = threading.Thread(target=self._run, name="legato-writer", daemon=True)
-        self._thread.start()
+        self._is_shared = store.jobs is not None
+        self._jobs = store.jobs or JobThread("legato-writer", self._make_room)
 
     @property
     def idle(self) -> bool:
@@ -44,31 +42,49 @@ class GroupWriter:
         if not self.idle:
             raise StoreError("the writer is closed" if self._closed else "a batch is in flight already")
         self._in_flight = True
-        self._batches.put(batch)
+        self._jobs.submit(partial(self._commit_and_tell, batch))
+
+    def checkpoint(self, then: Callable[[StoreError | None], object]) -> None:
+        """Have everything that was committed where other processes see it.
+
+        Args:
+            then: called in the writer's thread, with why that cannot be, or with None.
+
+        Raises:
+            StoreError: the writer is closed.
+        """
+        if self._closed:
+            raise StoreError("the writer is closed")
+        self._jobs.submit(lambda: then(self._checkpoint()))
 
     def close(self) -> None:
-        """Wait for the batch in flight and its `on_done`, then end the thread. Closing again does nothing."""
-        if not self._closed:
-            self._closed = True
-            self._batches.put(None)
-        if threading.current_thread() is not self._thread:
-            self._thread.join()
+        """Wait for the batch in flight and its `on_done`, then end the thread, if it is its own.
 
-    def _run(self) -> None:
-        while (batch := self._next()) is not None:
-            position, error = self._commit(batch)
-            self._in_flight = False
-            try:
-                self._on_done(batch, position, error)
-            except Exception:
-                threading.excepthook(threading.ExceptHookArgs((*sys.exc_info(), self._thread)))
+        Other processes see all that was committed. Closing again does nothing.
+        """
+        was_closed, self._closed = self._closed, True
+        if not self._is_shared:
+            self._jobs.close()
+        elif not was_closed:
+            self._jobs.run(self._checkpoint)
 
-    def _next(self) -> Batch | None:
-        """The next batch; until there is one, room is made for large ones."""
+    def _commit_and_tell(self, batch: Batch) -> None:
+        position, error = self._commit(batch)
+        self._in_flight = False
+        self._on_done(batch, position, error)
+
+    def _checkpoint(self) -> StoreError | None:
+        try:
+            self._store.checkpoint()
+        except StoreError as error:
+            return error
+        return None
+
+    def _make_room(self) -> float | None:
+        """While there is no batch, room is made for large ones."""
         with suppress(StoreError):
-            while self._batches.empty() and self._store.make_room():
-                pass
-        return self._batches.get()
+            return 0.0 if self._store.make_room() else None
+        return None
 
     def _commit(self, batch: Batch) -> tuple[int | None, StoreError | None]:
         try:

@@ -1,5 +1,6 @@
 """A process that commits until it is killed, and says after each commit that it returned."""
 
+import os
 import sys
 
 from legato.core.facts import (
@@ -15,6 +16,7 @@ from legato.core.facts import (
 from legato.ids import make_txn_id
 from legato.store.base import Batch
 from legato.store.lmdb import LmdbStore
+from legato.store.transactions import Keeping
 
 BATCH = 40
 SIZE = 300
@@ -62,18 +64,27 @@ def last_batch(store: LmdbStore) -> int:
     return record.stored // BATCH if record else 0
 
 
-def main(directory: str) -> None:
-    """Commit for ever, from where the last one ended."""
-    store = LmdbStore(directory)
+def main(directory: str, checkpoint_s: float, journal_bytes: int, through: int) -> None:
+    """Commit, from where the last one ended.
+
+    Args:
+        checkpoint_s: time between checkpoints; 0: there is no journal.
+        journal_bytes: what it holds.
+        through: the last batch; then the process ends without closing anything.
+    """
+    keeping = Keeping(checkpoint_s, journal_bytes) if checkpoint_s else None
+    store = LmdbStore(directory, keeping=keeping)
     epoch = store.begin_epoch("victim", 0).epoch
     if store.queue("a") is None:
         store.commit(Batch(epoch, 0, CREATED, []))
     number = last_batch(store)
-    while True:
+    while number < through:
         number += 1
         store.commit(batch(epoch, number))
-        print(number, flush=True)
+        os.write(sys.stdout.fileno(), b"%d\n" % number)
+    os._exit(0)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    options = [*sys.argv[2:], *("0", "0", str(1 << 60))[len(sys.argv) - 2 :]]
+    main(sys.argv[1], float(options[0]), int(options[1]), int(options[2]))

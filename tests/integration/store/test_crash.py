@@ -13,9 +13,13 @@ from tests.integration.store import committer
 
 
 @pytest.mark.parametrize("commits", [1, 2, 7, 30, 100])
-def test_sigkill_between_and_during_commits_loses_nothing_and_tears_nothing(tmp_path: Path, commits: int) -> None:
-    for _life in range(2):
-        returned = run_until_killed(tmp_path, commits)
+@pytest.mark.parametrize("keeping", [(), (1000, 8 << 20), (0.003, 1 << 20), (1000, 300_000)])
+def test_sigkill_between_and_during_commits_loses_nothing_and_tears_nothing(
+    tmp_path: Path, commits: int, keeping: tuple[float, ...]
+) -> None:
+    """Without a journal; with one of which nothing, much and a little goes to the store's file meanwhile."""
+    for _life in range(3):
+        returned = run_until_killed(tmp_path, commits, keeping)
         store = LmdbStore(tmp_path)
         try:
             check(store, returned)
@@ -50,9 +54,9 @@ def check(store: LmdbStore, returned: int) -> None:
     assert all(store.outcome(txn) for txn in txns)
 
 
-def run_until_killed(directory: Path, commits: int) -> int:
+def run_until_killed(directory: Path, commits: int, keeping: tuple[float, ...] = ()) -> int:
     """Kill a committer, with SIGKILL, once `commits` of its commits have returned; tells the last that had."""
-    command = [sys.executable, "-m", committer.__name__, str(directory)]
+    command = [sys.executable, "-m", committer.__name__, str(directory), *map(str, keeping)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     returned = 0

@@ -13,7 +13,7 @@ from legato.store.lmdb import LmdbStore
 
 def blocks(store: LmdbStore, database: str = "messages") -> list[Block]:
     """All blocks of a database, in order; their bodies are not to be looked at."""
-    with store._env.begin(buffers=True) as txn:
+    with store._reading() as txn:
         return [Block(*read_place(key), value) for key, value in txn.cursor(db=getattr(store._databases, database))]
 
 
@@ -24,7 +24,7 @@ def check_consistent(store: LmdbStore) -> None:
     assert counted == Counter((block.topic, seq) for block in held if block.topic for seq in block.seqs())
     topics = {topic for topic, _ in counted}
     assert counted.keys() == {(block.queue, seq) for block in held if block.queue in topics for seq in block.seqs()}
-    with store._env.begin() as txn:
+    with store._reading() as txn:
         index = [read_expiry(key) for key, _ in txn.cursor(db=store._databases.expiries)]
     assert index == sorted((b.first_expiry_us(), b.queue, b.first) for b in held if b.first_expiry_us())
     check_larges(store)
@@ -40,7 +40,7 @@ def check_larges(store: LmdbStore) -> None:
     """Stubs are counted, and every chunk is of a large message that is either counted or loose."""
     databases = store._databases
     counted: Counter[int] = Counter()
-    with store._env.begin(buffers=True) as txn:
+    with store._reading() as txn:
         for key, value in txn.cursor(db=databases.messages):
             block = Block(*read_place(key), value)
             stubs = [read_stub(body) for body in block.bodies(0, block.count)] if not block.topic else []

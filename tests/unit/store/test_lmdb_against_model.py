@@ -2,7 +2,7 @@
 
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -61,7 +61,7 @@ class LmdbAgainstModel(RuleBasedStateMachine):
     @initialize()
     def open(self) -> None:
         self.directory = Path(tempfile.mkdtemp(prefix="legato-store-"))
-        self.store = LmdbStore(self.directory, sync=False)
+        self.store = self.opened()
         self.model = MemoryStore()
         self.now_us = HOUR_US
         self.tracking = Tracking()
@@ -73,6 +73,12 @@ class LmdbAgainstModel(RuleBasedStateMachine):
         self.commit([QueueCreated(queue, f"queue-{queue}") for queue in QUEUES])
         self.commit([QueueCreated(topic, f"topic-{topic}", Kind.TOPIC) for topic in TOPICS])
         self.commit([self.new_subscription(topic) for topic in TOPICS for _ in range(2)])
+
+    def opened(self) -> LmdbStore:
+        return LmdbStore(self.directory, sync=False)
+
+    def steps(self) -> list[Callable[["LmdbAgainstModel", Draw], None]]:
+        return STEPS
 
     def commit(self, facts: list[AnyFact]) -> None:
         kept = self.tracking.acceptable(facts)
@@ -123,7 +129,7 @@ class LmdbAgainstModel(RuleBasedStateMachine):
     def take_a_step(self, data: st.DataObject) -> None:
         """One rule for all: rules of their own would be switched off by turns, and then little happens."""
         self.fuses = data.draw(st.booleans())
-        data.draw(st.sampled_from(STEPS))(self, data.draw)
+        data.draw(st.sampled_from(self.steps()))(self, data.draw)
 
     def commit_a_batch(self, draw: Draw) -> None:
         numbers = st.sampled_from([record.queue for record in self.model.queues() if record.kind != Kind.TOPIC])
@@ -270,7 +276,7 @@ class LmdbAgainstModel(RuleBasedStateMachine):
 
     def reopen(self, draw: Draw) -> None:
         self.store.close()
-        self.store = LmdbStore(self.directory, sync=False)
+        self.store = self.opened()
 
     def read_some_messages(self, draw: Draw) -> None:
         after = (draw(st.sampled_from(LANES)) << 56) + draw(seqs)
@@ -367,7 +373,7 @@ def timeless(store: Store, queue: int, after: int, limit: int, limit_bytes: int)
     return [replace(message, stored_us=0) for message in store.messages(queue, after, limit, limit_bytes)]
 
 
-STEPS = [
+STEPS: list[Callable[[LmdbAgainstModel, Draw], None]] = [
     *[LmdbAgainstModel.store_at_the_end] * 3,
     *[LmdbAgainstModel.publish] * 3,
     *[LmdbAgainstModel.consume_what_waits] * 5,

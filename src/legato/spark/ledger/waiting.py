@@ -11,6 +11,7 @@ from legato.core.lanes import LANE_SHIFT
 from legato.core.records import Archive, QueueRecord
 from legato.store.lmdb import LmdbStore
 from legato.store.segment_names import exported_through
+from legato.store.settling import settle_store
 
 _BATCH_MESSAGES = 1_000
 _BATCH_BYTES = 8 << 20
@@ -28,6 +29,7 @@ def read_waiting(store_dir: Path, ledger_dir: Path) -> pa.Table | None:
     Returns:
         None if the store moved on meanwhile: then its messages are not those of the ledger.
     """
+    settle_store(store_dir)
     store = LmdbStore(store_dir, read_only=True)
     try:
         waiting = waiting_in(store)
