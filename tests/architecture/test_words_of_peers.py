@@ -19,7 +19,7 @@ OURS = {
     *("heartbeat.epoch", "heartbeat.pid", "meta.epoch", "reader.pid", "timeout_s", "code", "bound", "found.cleared"),
     *("self._lost", "self._server.server_address[1]", "after", "sum(waiting.values())", "role"),
     *("self.path", "file", "host", "' '.join(pages)", "error.strerror", "full", "said", "others", "told", "waiting"),
-    *("path", "kept"),  # of a store
+    *("path", "kept", "self._path"),  # of a store
     "away",
     *("__version__", "scheme"),
     "'row is left out' if handling == 'skip' else 'body is null'",
@@ -35,6 +35,7 @@ OF_THE_DISK_OR_SETTINGS = (
     "server/config/",
     "server/messages/commits.py",
     "ha/members.py",
+    "store/",
 )
 """Where errors are ours too."""
 

@@ -13,6 +13,7 @@ from legato.amqp.engine.connection import Connection
 from legato.amqp.engine.events import Event
 from legato.clock import Clock
 from legato.core.consumers import Browser, Consumer
+from legato.errors import StoreError
 from legato.server.client_description import ClientDescription
 
 
@@ -160,3 +161,6 @@ class Shell(Protocol):
 
     def when_durable(self, peer: Peer, then: Callable[[], None]) -> None:
         """Tell `peer` something once everything that was asked so far is durable: at once if it is."""
+
+    def when_settled(self, peer: Peer, then: Callable[[StoreError | None], None]) -> None:
+        """Tell `peer` something once other processes see everything that was asked so far, or why they do not."""

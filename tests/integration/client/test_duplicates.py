@@ -10,6 +10,7 @@ import pytest
 
 from legato.client import AcknowledgeMode, BytesMessage, Connection, JMSContext, JMSError, Message, TextMessage
 from legato.store.lmdb import LmdbStore
+from legato.store.settling import settle_store
 from tests.integration.client.helpers import WAIT_S, drain, receive, texts
 from tests.support.broker import BrokerPair
 
@@ -215,6 +216,7 @@ def test_of_a_large_duplicate_nothing_is_kept(brokers: BrokerPair, connect: Conn
 
 def larges_in(store: Path) -> int:
     """How many large messages it keeps; parts of others are only waiting to be removed."""
+    settle_store(store)
     reader = LmdbStore(store, read_only=True)
     try:
         return reader.entries()["larges"]

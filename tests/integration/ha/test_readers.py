@@ -16,6 +16,7 @@ from typing import Any
 from legato.cli.status import ask
 from legato.client import ConnectionFactory, TextMessage
 from legato.store.lmdb import LmdbStore
+from legato.store.transactions import Transactions
 from tests.integration.ha.test_switchover import legato, url_of
 from tests.support.server import server
 
@@ -125,9 +126,10 @@ def test_a_reader_that_holds_nothing_back_is_not_named(tmp_path: Path) -> None:
 
 def test_no_read_of_ours_lasts_longer_than_a_call() -> None:
     """CORRECTNESS D5: a generator that reads would hold its pages for as long as its caller takes its time."""
-    methods = [inspect.unwrap(each) for name, each in vars(LmdbStore).items() if inspect.isfunction(each)]
+    members = [*vars(LmdbStore).values(), *vars(Transactions).values()]
+    methods = [inspect.unwrap(each) for each in members if inspect.isfunction(each)]
     generators = [each for each in methods if inspect.isgeneratorfunction(each)]
     assert "queues" in {each.__name__ for each in generators}
     reading = {each.__name__ for each in generators if "begin(" in inspect.getsource(each)}
     reading |= {each.__name__ for each in generators if "_reading(" in inspect.getsource(each)}
-    assert reading == {"_reading", "_writing"}
+    assert reading == {"reading", "writing", "locked"}

@@ -21,6 +21,7 @@ from tests.integration.ha.conftest import WaitForRole
 from tests.integration.ha.test_heartbeats import QUICK
 from tests.integration.ha.test_switchover import url_of
 from tests.support.amqp_peer import AmqpPeer, text
+from tests.support.monitored import until
 from tests.support.server import Server, server
 
 FENCING = QUICK | {"LEGATO_HA_SELF_FENCING": "true"}
@@ -229,3 +230,30 @@ def say(process: "subprocess.Popen[str]", line: str) -> None:
     assert process.stdin is not None
     process.stdin.write(line + "\n")
     process.stdin.flush()
+
+
+@pytest.mark.parametrize("end", ["wakes", "dies"])
+def test_a_primary_stopped_between_a_commit_and_its_checkpoint_holds_up_the_next_epoch(
+    tmp_path: Path, end: str
+) -> None:
+    """Whoever takes its lock away is told whom it waits for; nothing that was confirmed is lost, nothing goes twice."""
+    environment = {"LEGATO_STORE_CHECKPOINT_MS": "10000"}
+    with server(tmp_path / "store", environment=environment) as robbed:
+        peer = AmqpPeer(robbed.port)
+        assert peer.send(peer.sender("q"), text(b"confirmed")) == ACCEPTED
+        robbed.signal(signal.SIGSTOP)
+        (tmp_path / "store" / "lock").unlink()
+        successor = Server(tmp_path / "store")
+        starting = threading.Thread(target=successor.start, daemon=True)
+        starting.start()
+        waits = f"process {robbed.pid} (primary at "
+        until(lambda: successor.log.exists() and waits in successor.log.read_text())
+        assert "let it go on" in successor.log.read_text()
+        if end == "dies":
+            robbed.kill()
+        else:
+            robbed.signal(signal.SIGCONT)
+        starting.join(30)
+        assert successor.role == "active epoch=2"
+        assert len(received_by_raw(successor.port)) == 1
+        successor.kill()

@@ -19,6 +19,7 @@ from legato.core.facts import AnyFact, EpochEnded, ServingBegan
 from legato.errors import JMSError
 from legato.ha.roles import Role
 from legato.store.lmdb import LmdbStore
+from legato.store.settling import settle_store
 from tests.integration.ha.conftest import WaitForRole
 from tests.integration.ha.test_heartbeats import QUICK
 from tests.support.amqp_peer import AmqpPeer, data_of, text
@@ -76,6 +77,7 @@ def test_each_primary_says_when_it_began_to_serve_and_why(tmp_path: Path) -> Non
 
 def records_of(store_dir: Path) -> list[tuple[int, AnyFact]]:
     """The epochs and facts of a store's log."""
+    settle_store(store_dir)
     store = LmdbStore(store_dir, read_only=True)
     try:
         return [(record.epoch, fact) for _, record in store.log(0, 1000) for fact in record.facts]

@@ -22,6 +22,7 @@ def test_while_a_migration_lasts_it_is_told_again_and_again_how_far_it_is(
     monkeypatch.setattr(primary_epoch, "PROGRESS_EVERY_S", 0.001)
     monkeypatch.setattr(primary_epoch, "PROGRESS_LOG_EVERY_S", 0.0)
     heard: list[str] = []
+    progress = ["beginning"]
     enough = threading.Event()
 
     def hear(said: str) -> None:
@@ -30,12 +31,10 @@ def test_while_a_migration_lasts_it_is_told_again_and_again_how_far_it_is(
         if len(heard) == 5:
             enough.set()
 
-    progress = [""]
-
     async def migrate() -> bool:
         config = Config()
         epoch = PrimaryEpoch(config, StoreLock(tmp_path), SystemClock(), lambda: config, delayed=hear)
-        return await epoch._beside_loop(lambda: enough.wait(30), progress)
+        return await epoch._beside_loop(lambda: enough.wait(30), lambda: f"migrating the store: {progress[0]}")
 
     with caplog.at_level("INFO"):
         assert asyncio.run(migrate())

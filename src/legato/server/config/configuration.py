@@ -85,6 +85,10 @@ class StoreSection(msgspec.Struct, forbid_unknown_fields=True):
     """Whether facts are logged for the ledger; off only to measure what that costs."""
     log_bytes: Positive = limits.LOG_BYTES_DEFAULT
     """Bound on the log of facts that no ledger has taken over yet."""
+    checkpoint_ms: Annotated[int, msgspec.Meta(ge=0, le=10_000)] = limits.CHECKPOINT_MS_DEFAULT
+    """A commit is in the store's file after so long, and until then in its journal; 0: no journal is written."""
+    journal_bytes: Annotated[int, msgspec.Meta(ge=1 << 20, le=1 << 30)] = limits.JOURNAL_BYTES_DEFAULT
+    """The journal holds no more than this that is not in the store's file: a takeover has to apply it."""
     free_disk_reserve_bytes: Annotated[int, msgspec.Meta(ge=0)] = limits.FREE_DISK_RESERVE_BYTES
 
 

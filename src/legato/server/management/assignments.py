@@ -21,7 +21,7 @@ from legato.server.links.nodes import Nodes
 from legato.server.links.refused import NOT_FOUND, Refused
 from legato.server.links.subscription_names import durable_of_all
 from legato.server.management.bulk_process import BulkProcess
-from legato.server.management.requests import Pending, Rejection, flag, number, text
+from legato.server.management.requests import Pending, Rejection, Settled, flag, number, text
 
 ASSIGN_MESSAGES_MAX = 100_000
 """So many messages become assigned by one request, so that others have their turn."""
@@ -154,8 +154,8 @@ class Pipelines:
     def _ticket(self, arguments: dict[str, Any]) -> Any:
         """A ticket for a range of an assignment, or of a queue or subscription to be browsed; all of it by default.
 
-        With `bare` it is for what is known of messages without a look into them; of large messages, larger bodies than
-        `body_bytes_max` are left out.
+        It is given when the process that it is for can see all of the range. With `bare` it is for what is known of
+        messages without a look into them; of large messages, larger bodies than `body_bytes_max` are left out.
         """
         queue = self._readable(text(arguments, "name"))
         last = max(lane.visible_seq for lane in queue.order)
@@ -167,7 +167,7 @@ class Pipelines:
             body_bytes_max=body_bytes_max,
             holder=self._bulk.holder_in(arguments),
         )
-        return self._bulk.answer(queue.name, ticket, through=through)
+        return Settled(lambda: self._bulk.answer(queue.name, ticket, through=through))
 
     def _readable(self, name: str) -> Queue:
         queue = self._broker.directory.find_queue(name)

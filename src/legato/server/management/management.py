@@ -8,6 +8,7 @@ has `statusCode` and `statusDescription`, and JSON in its body. What an operatio
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -17,14 +18,14 @@ from legato.amqp.codec.message import AmqpMessage, Properties, ValueBody, decode
 from legato.amqp.codec.types import Int
 from legato.core.broker import Broker
 from legato.core.refusals import FULL, Refusal
-from legato.errors import ConfigError, ProtocolError
+from legato.errors import ConfigError, ProtocolError, StoreError
 from legato.quoting import sentence
 from legato.server.access.permissions import SEND, Denied
 from legato.server.links.link_roles import ManagementReplies
 from legato.server.links.nodes import Nodes
 from legato.server.links.refused import NOT_ALLOWED, NOT_FOUND, Refused
 from legato.server.management.operations import Operations
-from legato.server.management.requests import Pending, Rejection
+from legato.server.management.requests import Pending, Rejection, Settled
 from legato.server.shell import Peer, Shell
 
 log = logging.getLogger("legato.management")
@@ -76,6 +77,27 @@ class Management:
             self._answer(peer, message, getattr(error, "status", _BAD_REQUEST), str(error), {})
             return
         self._record(peer, arguments, "allowed")
+        if isinstance(outcome, Settled):
+            make = outcome.make
+            self._shell.when_settled(peer, lambda error: self._tell_settled(peer, message, make, error))
+        else:
+            self._tell(peer, message, outcome)
+
+    def _tell_settled(
+        self, peer: Peer, message: AmqpMessage, make: Callable[[], Any], error: StoreError | None
+    ) -> None:
+        if error is not None:
+            log.warning("! a request for what other processes read was not met: %s", sentence(error))
+            self._answer(peer, message, _UNAVAILABLE, "The store cannot be read by other processes now.", {})
+            return
+        try:
+            outcome = make()
+        except (Refused, Refusal) as refusal:
+            self._answer(peer, message, _STATUS.get(refusal.condition, _BAD_REQUEST), str(refusal), {})
+        else:
+            self._tell(peer, message, outcome)
+
+    def _tell(self, peer: Peer, message: AmqpMessage, outcome: Any) -> None:
         if isinstance(outcome, Pending):
             outcome.done = lambda result: self._answer(peer, message, _OK, "OK", result)
             outcome.failed = lambda why: self._answer(peer, message, _UNAVAILABLE, why, {})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from legato.errors import LegatoError
 
@@ -15,6 +15,13 @@ class Rejection(LegatoError):
     """A request that cannot be understood."""
 
     status = 400
+
+
+class Settled(NamedTuple):
+    """A result that is made, and told, when other processes see everything that was asked so far."""
+
+    make: Callable[[], Any]
+    """Returns the result, or a `Pending` one."""
 
 
 class Pending:

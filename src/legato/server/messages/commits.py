@@ -62,6 +62,7 @@ class Commits:
         self._observe = observe
         self._give_up = give_up
         self._submitted_s = 0.0
+        self._store = store
         self._writer = GroupWriter(store, self._written)
         self.idle = asyncio.Event()
         """Set when nothing is left to be stored."""
@@ -82,6 +83,28 @@ class Commits:
             self._shell.touch(peer)
         else:
             self._until_durable.append((self._gathering, peer, then))
+
+    def when_settled(self, peer: Peer, then: Callable[[StoreError | None], None]) -> None:
+        """Tell `peer` something once other processes see everything that was asked so far, or why they do not.
+
+        What is durable by the store's journal alone they do not see.
+        """
+
+        def tell(error: StoreError | None) -> None:
+            if self._shell.may_serve():
+                then(error)
+                self._shell.advance()
+
+        def settle() -> None:
+            try:
+                self._writer.checkpoint(lambda error: self._loop.call_soon_threadsafe(tell, error))
+            except StoreError as error:
+                then(error)
+
+        if self._store.jobs is None:
+            self.when_durable(peer, lambda: then(None))
+        else:
+            self.when_durable(peer, settle)
 
     def submit(self) -> None:
         """Have what was gathered stored, unless a batch is out already, or what was gathered may wait."""

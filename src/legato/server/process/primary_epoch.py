@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import ssl
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from enum import StrEnum
 from functools import partial
 from typing import TypeVar
@@ -129,13 +130,16 @@ class PrimaryEpoch:
         leaves: Callable[[], None],
     ) -> EpochEnding:
         config = self._config
+        # Beside the loop: who is stopped in the middle of writing to the store holds up the epoch, not our health.
         store = await self._open_store()
         if store is None:
             return self._leave_early()
         try:
             commits = self._replica.commits if self._replica is not None else None
             begin_epoch = (commits or store).begin_epoch
-            meta = await self._when_there_is_room(lambda: begin_epoch(config.server.listen, self._clock.now_us()))
+            meta = await self._when_there_is_room(
+                lambda: begin_epoch(config.server.listen, self._clock.now_us()), self._say_who_writes
+            )
             if meta is None:
                 self._close(store)
                 return self._leave_early()
@@ -200,45 +204,60 @@ class PrimaryEpoch:
         if self._replica is not None:
             return self._replica.store
         try:
-            return await self._when_there_is_room(lambda: open_store(directory, section))
+            return await self._when_there_is_room(lambda: open_store(directory, section), self._say_who_writes)
         except StoreFormatError as error:
             if not error.former:
                 raise
 
-        progress = [""]
+        progress = ["beginning"]
 
         def migrate_store() -> bool:
             migrate(directory, map_bytes=section.map_bytes, progress=lambda said: progress.__setitem__(0, said))
             return True
 
         # Beside the loop, which is to answer those who ask for our health.
-        if not await self._when_there_is_room(migrate_store, in_thread=True, progress=progress):
-            return None
-        return await self._when_there_is_room(lambda: open_store(directory, section))
+        def say_how_far() -> str:
+            return f"migrating the store: {progress[0]}"
 
-    async def _beside_loop(self, work: Callable[[], T], progress: Sequence[str]) -> T:
-        """Result of `work`, which says in `progress` how far it has come."""
+        self._delayed(say_how_far())
+        if not await self._when_there_is_room(migrate_store, say_how_far):
+            return None
+        return await self._when_there_is_room(lambda: open_store(directory, section), self._say_who_writes)
+
+    def _say_who_writes(self) -> str:
+        """Why an epoch does not begin, which takes no time but for this."""
+        others = [
+            f"process {member.pid} ({quoted(member.role)} at {quoted(member.listen)})"
+            for member in list_members(self._config.store_directory)
+            if member.pid != os.getpid() and member.role in (Role.PRIMARY, Role.HANDING_OVER)
+        ]
+        who = " or ".join(others) or "another process"
+        return f"{who} is stopped, or hangs, in the middle of writing to the store: end it (kill -9), or let it go on"
+
+    async def _beside_loop(self, work: Callable[[], T], say: Callable[[], str]) -> T:
+        """Result of `work`; `say` tells, while it takes time, what it is at."""
         working = asyncio.ensure_future(asyncio.to_thread(work))
-        logged_s = time.monotonic()
-        while True:
-            said = progress[0] or "beginning"
-            self._delayed(f"migrating the store: {said}")
-            if (await asyncio.wait([working], timeout=PROGRESS_EVERY_S))[0]:
-                return working.result()
+        logged_s = 0.0
+        while not (await asyncio.wait([working], timeout=PROGRESS_EVERY_S))[0]:
+            said = say()
+            self._delayed(said)
             if time.monotonic() - logged_s >= PROGRESS_LOG_EVERY_S:
                 logged_s = time.monotonic()
-                log.info("= migrating the store: %s", said)
+                log.info("= %s", said)
+        return working.result()
 
-    async def _when_there_is_room(
-        self, begin: Callable[[], T], *, in_thread: bool = False, progress: Sequence[str] = ("",)
-    ) -> T | None:
-        """Result of `begin`, as soon as the disk has room; None if we were told to stop before."""
+    async def _when_there_is_room(self, begin: Callable[[], T], say: Callable[[], str] | None = None) -> T | None:
+        """Result of `begin`, as soon as the disk has room; None if we were told to stop before.
+
+        Args:
+            say: tells what `begin`, which may take long and is done in a thread, is at; None: it is done at once.
+        """
         told = False
         while True:
             if not self._lock.still_mine():
                 raise FencedError(self._lost)
             try:
-                return await self._beside_loop(begin, progress) if in_thread else begin()
+                return begin() if say is None else await self._beside_loop(begin, say)
             except StoreFullError as error:
                 if not told:
                     log.error("! nobody is served until there is room: %s", error)

@@ -431,6 +431,10 @@ class Service:
         """Tell `peer` something once everything that was asked so far is durable: at once if it is."""
         self._commits.when_durable(peer, then)
 
+    def when_settled(self, peer: Peer, then: Callable[[StoreError | None], None]) -> None:
+        """Tell `peer` something once other processes see everything that was asked so far, or why they do not."""
+        self._commits.when_settled(peer, then)
+
     def reload(self) -> None:
         """Read the configuration again: settings of addresses and users hold from now on, all else after a restart.
 

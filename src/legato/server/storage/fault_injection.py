@@ -7,6 +7,7 @@ the real ones, and none of this runs.
 import functools
 import time
 from pathlib import Path
+from typing import Any
 
 from legato.clock import Clock, SystemClock
 from legato.core.facts import (
@@ -24,6 +25,7 @@ from legato.failpoints import DrillOrders, Point
 from legato.server.config.configuration import StoreSection
 from legato.store.base import Batch, Meta
 from legato.store.lmdb import LmdbStore
+from legato.store.transactions import Keeping
 
 CLOCK_READ_EVERY_S = 0.05
 ASKED_FOR = (
@@ -48,7 +50,17 @@ def open_store(directory: Path, section: StoreSection) -> LmdbStore:
     drill_orders = DrillOrders.of_environment()
     if drill_orders is not None:
         return FaultyStore(drill_orders, directory, section)
-    return LmdbStore(directory, map_bytes=section.map_bytes, log_facts=section.log_facts, migrates=False)
+    return LmdbStore(directory, **_options(section))
+
+
+def _options(section: StoreSection) -> dict[str, Any]:
+    keeping = Keeping(section.checkpoint_ms / 1000, section.journal_bytes) if section.checkpoint_ms else None
+    return {
+        "map_bytes": section.map_bytes,
+        "log_facts": section.log_facts,
+        "migrates": False,
+        "keeping": keeping,
+    }
 
 
 def make_clock() -> Clock:
@@ -61,7 +73,7 @@ class FaultyStore(LmdbStore):
     """A store that can be slow, and that has the failpoints of commits."""
 
     def __init__(self, drill_orders: DrillOrders, directory: Path, section: StoreSection) -> None:
-        super().__init__(directory, map_bytes=section.map_bytes, log_facts=section.log_facts, migrates=False)
+        super().__init__(directory, **_options(section))
         self._drill_orders = drill_orders
 
     def begin_epoch(self, broker: str, now_us: int) -> Meta:

@@ -6,6 +6,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from legato.clock import Clock
 from legato.errors import ConfigError, StoreFormatError, StoreLockedError
 from legato.ha.lock import StoreLock
@@ -44,13 +46,15 @@ def begin_replica(config: Config, clock: Clock) -> LogArbiter:
         StoreError: the store cannot be opened.
     """
     settings = _settings(config.replication)
+    # The log has a record of each commit: a journal beside it would be a second one.
+    store_section = msgspec.structs.replace(config.store, checkpoint_ms=0)
     try:
-        store: LmdbStore = open_store(config.store_directory, config.store)
+        store: LmdbStore = open_store(config.store_directory, store_section)
     except StoreFormatError as error:
         if not error.former:
             raise
         migrate(config.store_directory, map_bytes=config.store.map_bytes)
-        store = open_store(config.store_directory, config.store)
+        store = open_store(config.store_directory, store_section)
     section = config.replication
     return LogArbiter(
         partial(_open_log, settings),
