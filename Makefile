@@ -87,7 +87,7 @@ kills: $(INSTALLED) ## A Celery worker and a FastStream service through 20 kills
 	@for service in celery faststream; do \
 		$(BIN)/python -m tests.stress.service_kills $$service --kills 20 --audit $(ARGS) || exit 1; done
 
-log-chaos: $(INSTALLED) ## Servers of a replicated log killed, stopped, moved, wiped, damaged for ten minutes; options in ARGS="--minutes 60 --seed 7"
+log-chaos: $(INSTALLED) ## Servers of a replicated log killed, stopped, cut off, wiped, damaged for ten minutes; options in ARGS="--minutes 60 --seed 7"
 	@$(BIN)/python -m tests.stress.log_chaos $(ARGS)
 
 drill-chaos: $(INSTALLED) ## A drill of 30 minutes, Java clients beside Python ones; options in ARGS="--minutes 5"

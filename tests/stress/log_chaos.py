@@ -1,4 +1,4 @@
-"""A replicated log on three real servers that are killed, stopped, moved, wiped and damaged, and a check of it all.
+"""A replicated log on three real servers that are killed, stopped, cut off, wiped and damaged, and a check of it all.
 
 python -m tests.stress.log_chaos --minutes 10
 python -m tests.stress.log_chaos --minutes 1 --seed 7 --only kill-leader,freeze-leader --json result.json
@@ -23,6 +23,7 @@ from legato.errors import LogDamagedError, LogUnavailableError
 from legato.processes.log_servers import LogServer, LogServers
 from legato.replication.log import BEGINNING, Record, ReplicatedLog
 from legato.replication.nats import NatsSettings, open_log
+from legato.testing.log_network import LogNetwork
 from legato.testing.log_servers import log_servers
 from tests.support.log_history import CALL_S, Workers, check, decode
 
@@ -36,12 +37,14 @@ class Nemesis:
 
     Args:
         servers: which it harms.
+        network: between them, and between brokers and them.
         log: by which it sees who leads.
         chance: decides whom and how long.
     """
 
-    def __init__(self, servers: LogServers, log: ReplicatedLog, chance: random.Random) -> None:
+    def __init__(self, servers: LogServers, network: LogNetwork, log: ReplicatedLog, chance: random.Random) -> None:
         self._servers = servers
+        self._network = network
         self._log = log
         self._chance = chance
         self.damage_told = 0
@@ -55,6 +58,13 @@ class Nemesis:
             "freeze-follower": lambda: self._freeze([self._follower()]),
             "freeze-all": lambda: self._freeze(self._servers.servers),
             "move-leader": self._move,
+            "silence-leader": lambda: self._cut(lambda: self._network.silence(*self._from_others(self._leader()))),
+            "separate-leader": lambda: self._cut(lambda: self._network.separate(*self._from_others(self._leader()))),
+            "separate-follower": lambda: self._cut(
+                lambda: self._network.separate(*self._from_others(self._follower()))
+            ),
+            "lose-answers": lambda: self._cut(self._network.silence_to_clients),
+            "cut-all": lambda: self._cut(self._network.cut),
             "wipe": self._wipe,
             "damage": self._damage,
         }
@@ -112,6 +122,16 @@ class Nemesis:
         time.sleep(self._chance.choice((0.5, 3.0, 12.0)))
         for server in struck:
             server.thaw()
+
+    def _from_others(self, server: LogServer) -> tuple[str, list[str]]:
+        return server.name, [other.name for other in self._servers.servers if other is not server]
+
+    def _cut(self, cut: Callable[[], None]) -> None:
+        cut()
+        time.sleep(self._chance.choice((0.2, 3.0, 12.0)))
+        if self._chance.random() < 0.5:
+            self._network.cut()  # what was on its way is lost
+        self._network.heal()
 
     def _move(self) -> None:
         for _ in range(self._chance.randint(1, 5)):
@@ -173,10 +193,11 @@ def run(minutes: float, seed: int, only: Sequence[str] = ()) -> dict[str, object
     chance = random.Random(seed)
     struck: Counter[str] = Counter()
     wrong: list[str] = []
-    with log_servers() as servers:
-        settings = NatsSettings(servers.url, GROUP)
-        log = open_log(settings)
-        nemesis = Nemesis(servers, log, chance)
+    with log_servers(start=False) as servers, LogNetwork(servers) as network:
+        servers.start()
+        settings = NatsSettings(network.url, GROUP)
+        log = open_log(NatsSettings(servers.url, GROUP))
+        nemesis = Nemesis(servers, network, log, chance)
         workers = Workers(lambda: open_log(settings, CALL_S), seed)
         workers.start(CLAIMANTS, FOLLOWERS)
         until_s = time.monotonic() + 60 * minutes
@@ -198,6 +219,8 @@ def run(minutes: float, seed: int, only: Sequence[str] = ()) -> dict[str, object
             except LogDamagedError as error:
                 wrong.append(str(error))
             wrong.extend(f"{server.name} leads: {each}" for each in check(history, records))
+        if history.damage and not struck["damage"]:
+            wrong.append(f"damage was told where none was: {history.damage[0]}")
         health = log.health(CALL_S)
         log.close()
     return {

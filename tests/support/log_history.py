@@ -147,7 +147,7 @@ class Workers:
         number = 0
         while time.monotonic() < tired_s and not self._stopping.is_set():
             number += 1
-            size = chance.choice((0, 100, 16_384, 16_384, 131_072)) if chance.random() < 0.995 else 3_000_000
+            size = chance.choice((0, 100, 1000, 16_384)) if chance.random() < 0.999 else 3_000_000
             data = Entry(epoch, name, number, chance.randbytes(size)).encode()
             began_s = time.monotonic()
             leave = chance.random() < 0.01
@@ -162,12 +162,16 @@ class Workers:
                 return
             except (LogUnavailableError, LogDamagedError) as error:
                 self.history.in_doubt.append(data)
-                if not leave:
+                if isinstance(error, LogDamagedError):
                     self.history.damage.append(str(error))
+                elif not leave:
+                    self.history.errors.append(f"{name}: {error}")
                 return
             with self._lock:
                 self.history.longest_append_s = max(self.history.longest_append_s, time.monotonic() - began_s)
             self._acknowledged(position, data)
+            if leave:
+                return
         claim.close()
 
     def _follow(self, name: str, chance: random.Random, log: ReplicatedLog) -> None:

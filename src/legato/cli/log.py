@@ -93,6 +93,19 @@ def status(
         Path | None,
         typer.Option("--ca", help="Certificates of authorities, for TLS.", metavar="FILE", show_default=False),
     ] = None,
+    certificate_file: Annotated[
+        Path | None,
+        typer.Option("--certificate", help="A certificate, if servers want one.", metavar="FILE", show_default=False),
+    ] = None,
+    key_file: Annotated[
+        Path | None, typer.Option("--key", help="The key of it.", metavar="FILE", show_default=False)
+    ] = None,
+    token_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--token-file", help="A file with a token, instead of a user.", metavar="FILE", show_default=False
+        ),
+    ] = None,
     timeout_s: Annotated[
         float, typer.Option("--timeout", help="Seconds to wait for each answer.", metavar="S", min=0.1)
     ] = 10.0,
@@ -112,8 +125,11 @@ def status(
         group or "all",
         user=user,
         password=None if password_file is None else _first_line(password_file),
+        token=None if token_file is None else _first_line(token_file),
         credentials_file=credentials_file,
         ca_file=ca_file,
+        certificate_file=certificate_file,
+        key_file=key_file,
     )
     found = {name: health for name, health in survey(settings, timeout_s).items() if group in (None, name)}
     if as_json:
@@ -131,7 +147,7 @@ def status(
 def _first_line(file: Path) -> str:
     from legato.server.config.secret_files import refuse_readable
 
-    refuse_readable(file, "The file with the password")
+    refuse_readable(file, "The file with a secret")
     return file.read_text().partition("\n")[0]
 
 

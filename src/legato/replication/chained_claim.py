@@ -148,7 +148,7 @@ class ChainedClaim:
                 return
             if there is not None:
                 raise self._fenced()
-            lacks += 1
+            lacks += bounds.settled
             if lacks > CHECKS:
                 raise missing(self._engine, self._last + 1)
             patience.pause(CHECK_PAUSE_S)

@@ -10,7 +10,7 @@ from legato.replication.chained_claim import RECORD_BYTES_MAX, ChainedClaim
 from legato.replication.chained_following import ChainedFollowing
 from legato.replication.engine import Engine
 from legato.replication.envelopes import group_key, unseal
-from legato.replication.gapless import CHECK_PAUSE_S, CHECKS, altered, missing, read_on
+from legato.replication.gapless import CHECK_PAUSE_S, altered, read_on, unsettled
 from legato.replication.group_names import check_group
 from legato.replication.log import PATIENCE_S, LogHealth, Position, Reading, Record
 from legato.replication.patience import Patience
@@ -97,13 +97,12 @@ class ChainedLog:
     def _chain(self, after: Position, patience: Patience) -> Chain:
         """The chain from a position on, which has to be on this log."""
         bounds = patience.insist(self._engine.bounds)
-        for _ in range(CHECKS):
-            if after.sequence <= bounds.last:
-                break
-            patience.pause(CHECK_PAUSE_S)  # a deposed leader may have answered
+        while after.sequence > bounds.last:
+            if bounds.settled:
+                raise diverged(after)
+            patience.spent_by(unsettled())
+            patience.pause(CHECK_PAUSE_S)
             bounds = patience.insist(self._engine.bounds)
-        else:
-            raise diverged(after)
         if after.sequence < bounds.first:
             if after.sequence < bounds.first - 1:
                 raise LogTrimmedError(
@@ -116,13 +115,7 @@ class ChainedLog:
 
     def _anchor(self, after: Position, patience: Patience) -> None:
         """See that the message at a position has its digest."""
-        for _ in range(CHECKS):
-            message = patience.insist(partial(self._engine.get, after.sequence))
-            if message is not None:
-                break
-            patience.pause(CHECK_PAUSE_S)
-        else:
-            raise missing(self._engine, after.sequence)
+        (_, message), *_ = read_on(self._engine, after.sequence, after.sequence, 1, patience)
         envelope = unseal(self._key, message)
         if not envelope.intact:
             raise altered(self._engine, after.sequence)

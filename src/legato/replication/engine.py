@@ -24,10 +24,13 @@ class Bounds:
     Args:
         first: the sequence of the first message kept; that of the next one if there is none.
         last: the sequence of the last message there ever was; 0 if there was none.
+        settled: whoever said so led the log just then, so that nothing acknowledged is missing in it. A server that was
+            deposed while it was stopped or cut off answers, too, until it hears of that.
     """
 
     first: int
     last: int
+    settled: bool = True
 
     def kept(self) -> tuple[int, int]:
         """The first message that is kept, 0 if none is, and the last."""

@@ -32,6 +32,7 @@ class MemoryServers:
         self._up = True
         self._answers_to_lose = 0
         self._requests_to_lose = 0
+        self._deposed_last: int | None = None
 
     def log(self, group: str) -> ChainedLog:
         """The log, for one broker of a group. Brokers that share it get an object each."""
@@ -91,13 +92,24 @@ class MemoryServers:
                 raise LogUnavailableError("the acknowledgement was lost")
             return len(self._messages)
 
+    @contextmanager
+    def deposed(self, last: int) -> Iterator[None]:
+        """Let a deposed leader answer reads meanwhile, which ends with a message."""
+        self._deposed_last = last
+        try:
+            yield
+        finally:
+            self._deposed_last = None
+
     def bounds(self) -> Bounds:
         """As `Engine.bounds`."""
+        if self._deposed_last is not None:
+            return Bounds(self._first, self._deposed_last, settled=False)
         return Bounds(self._first, len(self._messages))
 
     def found(self, first: int, last: int) -> Iterator[Message]:
         """The messages that the leader has."""
-        for sequence in range(max(first, self._first), min(last, len(self._messages)) + 1):
+        for sequence in range(max(first, self._first), min(last, self.bounds().last) + 1):
             if (self.leader, sequence) not in self._lost:
                 altered = self._altered.get((self.leader, sequence))
                 yield Message(sequence, self._messages[sequence - 1] if altered is None else altered)

@@ -107,6 +107,20 @@ def test_a_missing_record_is_an_error_until_another_server_leads(servers: Memory
     assert len(take(log.follow(BEGINNING), 4)) == 4
 
 
+def test_what_a_deposed_leader_lacks_is_not_missing(servers: MemoryServers) -> None:
+    log = servers.log("orders")
+    writer = claim(log)
+    place = writer.append(b"one").position
+    with servers.deposed(last=1):
+        for look in (lambda: log.read(place, timeout_s=0.2), lambda: log.follow(place, timeout_s=0.2)):
+            with pytest.raises(LogUnavailableError):
+                look()
+        assert data_of(log.read(BEGINNING).records) == [b"epoch"]
+        with pytest.raises(LogUnavailableError):
+            log.claim(b"mine", place, timeout_s=0.2)
+    assert data_of(read_all(log)) == [b"epoch", b"one"]
+
+
 def test_a_missing_last_record_is_seen_by_a_follower(servers: MemoryServers) -> None:
     log = servers.log("orders")
     writer = claim(log)

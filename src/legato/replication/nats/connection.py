@@ -325,4 +325,5 @@ async def _close(client: Client) -> None:
 
 
 async def _within(work: Awaitable[_T], timeout_s: float) -> _T:
-    return await asyncio.wait_for(work, timeout_s)
+    async with asyncio.timeout(timeout_s):  # no task of its own, as `wait_for` has
+        return await work

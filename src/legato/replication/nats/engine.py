@@ -24,6 +24,8 @@ GETS_MAX = 64
 """Requests for messages on their way at once."""
 SERVERS_ANSWER_S = 1.0
 LEADERSHIP_POLL_S = 0.05
+HEARD_WITHIN_NS = 3_000_000_000
+"""Followers wait at least 4 s for their leader, which they hear each second, before they elect another."""
 
 
 def open_log(settings: NatsSettings, timeout_s: float = PATIENCE_S) -> ChainedLog:
@@ -249,7 +251,14 @@ class NatsEngine:
 def _bounds(info: Mapping[str, Any]) -> Bounds:
     state = info["state"]
     last = int(state["last_seq"])
-    return Bounds(int(state["first_seq"]) if int(state["messages"]) else last + 1, last)
+    return Bounds(int(state["first_seq"]) if int(state["messages"]) else last + 1, last, _settled(info))
+
+
+def _settled(info: Mapping[str, Any]) -> bool:
+    """Whether who answered has heard of a majority so lately that nobody can have been elected since."""
+    others = info.get("cluster", {}).get("replicas") or ()
+    heard = sum(not each.get("offline") and int(each.get("active", 0)) < HEARD_WITHIN_NS for each in others)
+    return 2 * (1 + heard) > 1 + len(others)
 
 
 def _leader(info: Mapping[str, Any]) -> str | None:
