@@ -130,6 +130,21 @@ def test_another_protocol_is_refused_with_ours(data: bytes) -> None:
 
 
 @pytest.mark.parametrize(
+    ("data", "named"),
+    [
+        (b"AMQP\x00\x00\x09\x01", "AMQP 0-9-1, not AMQP 1.0; for Celery write legato://"),
+        (b"\x16\x03\x01\x02\x00\x01\x00", "the peer speaks TLS"),
+        (b"GET /metrics HTTP/1.1\r\n", "the peer speaks HTTP"),
+        (b"SSH-2.0-OpenSSH_9.2\r\n", "does not speak AMQP 1.0"),
+    ],
+)
+def test_what_a_peer_speaks_that_came_to_the_wrong_port_is_named(data: bytes, named: str) -> None:
+    server = SaslServer()
+    server.receive_data(data)
+    assert named in (server.failed or "")
+
+
+@pytest.mark.parametrize(
     "response", [b"no separators", b"\0only one", b"root\0zo\xc3\xab\0p\xc3\xa4ssword", b"\0\xff\0x"]
 )
 def test_a_malformed_plain_response_fails(response: bytes) -> None:

@@ -105,7 +105,7 @@ class Negotiator:
             self._on_amqp_header()
         elif not (SASL_HEADER.startswith(header) or AMQP_HEADER.startswith(header)):
             self._output += SASL_HEADER
-            self._fail("the peer does not speak AMQP 1.0 with SASL")
+            self._fail(_other_protocol(header))
         if self.done:
             self.leftover = bytes(self._input)
             self._input.clear()
@@ -338,3 +338,14 @@ class SaslClient(Negotiator):
             self._fail("the broker takes no login now")
         else:
             self._fail("the broker did not accept the user name and password")
+
+
+def _other_protocol(begin: bytes) -> str:
+    """What a peer speaks that begins so: the log of a broker is where people look who came to the wrong port."""
+    if begin.startswith(b"AMQP") and begin[4:7] in (b"\x00\x00\x09", b"\x01\x01\x00", b"\x01\x01\x08", b"\x01\x01\x09"):
+        return "the peer speaks AMQP 0-9-1, not AMQP 1.0; for Celery write legato:// in place of amqp://"
+    if begin[:2] == b"\x16\x03":
+        return "the peer speaks TLS, and this listener does not"
+    if begin.startswith((b"GET ", b"HEAD ", b"POST ", b"PUT ", b"OPTIONS ")):
+        return "the peer speaks HTTP, not AMQP 1.0"
+    return "the peer does not speak AMQP 1.0 with SASL"
