@@ -8,7 +8,7 @@ from typing import Any
 from legato.client.links.deliveries import Delivery
 from legato.core.consumers import Consumer
 from legato.core.effects import Deliver
-from legato.core.message import Message
+from legato.core.message import Message, MessageRun
 from simulator.durable import Durable, number_of
 from simulator.plan import DURABLE, Plan
 from simulator.record import Copy
@@ -45,14 +45,13 @@ class History(Durable):
         if consumer.port.settled:
             return
         self._check_claims(effect)
-        queue = effect.messages[0].queue
+        messages = _messages(effect)
+        queue = messages[0].queue
         if queue.name in self.paused and epoch == self.epoch:
-            fresh = [
-                message for message in effect.messages if not (message.presented or message.count or message.flagged)
-            ]
+            fresh = [message for message in messages if not (message.presented or message.count or message.flagged)]
             if fresh:
                 raise self.broken(f"{queue.name} is paused, and {fresh} went to consumer {consumer.id}")
-        for message in effect.messages:
+        for message in messages:
             assert message.body is not None
             self.note("dispatched:", number_of(message.body), message, "to", consumer.container)
             key = (message.queue.name, number_of(message.body), consumer.container)
@@ -74,7 +73,7 @@ class History(Durable):
         """
         queue, consumer = effect.messages[0].queue, effect.consumer
         address = self.plan.address(queue.name)
-        given = [message for message in effect.messages if not message.presented]
+        given = [message for message in _messages(effect) if not message.presented]
         if address is None or not given:
             return
         claims = {""} if address.settings.get("exclusive") else set[str]()
@@ -367,3 +366,11 @@ class History(Durable):
         if address is not None and address.when_full == "drop-oldest":
             losses.remove("dropped")
         return losses
+
+
+def _messages(effect: Deliver) -> list[Message]:
+    """The messages of an effect, those of runs too."""
+    found: list[Message] = []
+    for entry in effect.messages:
+        found += entry.messages() if isinstance(entry, MessageRun) else [entry]
+    return found

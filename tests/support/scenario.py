@@ -28,7 +28,7 @@ from legato.core.effects import (
 )
 from legato.core.facts import AnyFact
 from legato.core.invariants import violations
-from legato.core.message import Message
+from legato.core.message import Message, MessageRun, RunPart
 from legato.core.queues import Queue
 from legato.core.settings import DEFAULT_SETTINGS, AddressSettings
 from legato.core.topics import Node
@@ -74,6 +74,8 @@ class Scenario:
         self.finished: dict[Any, int] = {}
         self.rooms: list[str] = []
         self.staged: dict[Any, int] = {}
+        self.keeps_runs = False
+        """Whether runs are left whole when they go out."""
         self.full = False
         """The next commit finds no room."""
         self.scans = 0
@@ -215,10 +217,23 @@ class Scenario:
             assert self.broker.settlement.acknowledge(consumer, message, confirm=False)
         self.run()
 
+    def _sent(self, entries: list[Message | MessageRun]) -> list[Message]:
+        """What goes out; of runs messages that say what the run says, unless its messages are to be told apart."""
+        messages: list[Message] = []
+        for entry in entries:
+            if isinstance(entry, MessageRun):
+                messages += entry.messages() if self.keeps_runs else entry.apart()
+                if not self.keeps_runs and entry.consumer is not None:
+                    assert entry.consumer.unsettled
+            else:
+                messages.append(entry)
+        return messages
+
     def _perform(self, effects: list[Effect]) -> None:
         for effect in effects:
             match effect:
-                case Deliver(consumer=consumer, messages=messages):
+                case Deliver(consumer=consumer, messages=entries):
+                    messages = self._sent(entries)
                     self.inbox[consumer] += messages
                     for message in messages:
                         self.seen[message.queue.name, message.seq] = (message.count, message.flagged)
@@ -236,7 +251,12 @@ class Scenario:
                 case Refuse(token=token, condition=condition):
                     self.refused[token] = condition
                 case ConfirmAcknowledged(messages=pairs):
-                    self.acknowledged += [message.seq for _, message in pairs]
+                    for _, said in pairs:
+                        if isinstance(said, RunPart):
+                            first = said.run.seq + said.at
+                            self.acknowledged += range(first, first + said.length)
+                        else:
+                            self.acknowledged.append(said.seq)
                 case Discharged(token=token):
                     self.discharged.append(token)
                 case DischargeRefused(token=token, condition=condition, description=description):

@@ -100,6 +100,24 @@ int take_outcomes(void *collector, int delivery_type, int count_max, void *deliv
     return count;
 }
 
+int take_accepted(void *collector, int delivery_type, void *sent, int count, _Bool *settled)
+{
+    void **expected = sent;
+    int taken = 0;
+    for (; taken < count; taken++) {
+        void *delivery = head(collector, delivery_type);
+        if (delivery == NULL || delivery != expected[taken] || proton.delivery_remote_state(delivery) != ACCEPTED)
+            break;
+        _Bool is_settled = proton.delivery_settled(delivery);
+        if (taken == 0)
+            *settled = is_settled;
+        else if (is_settled != *settled)
+            break;
+        proton.collector_pop(collector);
+    }
+    return taken;
+}
+
 void settle_all(void *deliveries, int count, uint64_t state)
 {
     void **each = deliveries;

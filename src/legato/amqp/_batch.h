@@ -46,6 +46,10 @@ int take_transfers(void *collector, int delivery_type, void *link, int count_max
    event that is anything else. */
 int take_outcomes(void *collector, int delivery_type, int count_max, void *deliveries, char *states);
 
+/* How many deliveries of `sent`, `count` of them, are what the collector's head and the events behind it say is accepted,
+   one after the other, and all settled by the peer or none: `settled` says which. Nothing is settled by us. */
+int take_accepted(void *collector, int delivery_type, void *sent, int count, _Bool *settled);
+
 /* Settle deliveries, after `state` was stated if it is not 0. */
 void settle_all(void *deliveries, int count, uint64_t state);
 

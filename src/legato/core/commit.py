@@ -21,7 +21,7 @@ from legato.core.facts import (
     MessageTaken,
 )
 from legato.core.lanes import LANE_SHIFT
-from legato.core.message import Message, MessageRun
+from legato.core.message import Message, MessageRun, RunPart
 from legato.core.message_states import KEEP, RETURN, enter
 from legato.core.outcome import Change, Outcome
 from legato.core.queues import Queue
@@ -71,8 +71,8 @@ class Commit:
         self.stored: list[Message | MessageRun] = []
         """Messages stored by themselves or in runs, each with its fact: so many that they are no changes."""
         self.run_messages = 0
-        """How many messages the runs among them have, beyond one for each."""
-        self.acknowledged: list[tuple[Consumer, Message]] = []
+        """How many messages facts of runs are of, beyond one for each."""
+        self.acknowledged: list[tuple[Consumer, Message | RunPart]] = []
         """Acknowledgements whose sender asked to be told."""
         self.returned: list[Message] = []
         self.kept: list[Message] = []
@@ -90,7 +90,11 @@ class Commit:
     @property
     def is_unawaited(self) -> bool:
         """Whether it has acknowledgements only, and nobody waits to hear that they are durable; nor are they many."""
-        if not 0 < len(self.facts) <= limits.UNAWAITED_FACTS_MAX or self.awaited or self.acknowledged:
+        if (
+            not 0 < len(self.facts) + self.run_messages <= limits.UNAWAITED_FACTS_MAX
+            or self.awaited
+            or self.acknowledged
+        ):
             return False
         if self.changes or self.stored or self.returned or self.kept or self.chunks or self.ended:
             return False
@@ -108,9 +112,10 @@ class Commit:
         stored = outcome.stored
         for message in self.stored:
             if message.__class__ is MessageRun:
-                message.queue.main.append_run(message)
                 if message.tokens is not None:
                     stored.append(message.tokens)
+                message.fact = message.tokens = None
+                message.queue.main.append_run(message)
                 continue
             assert message.__class__ is Message
             message.fact = None

@@ -8,10 +8,10 @@ from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING, Any
 
 from legato import limits
+from legato.core.message import Message, MessageRun
 
 if TYPE_CHECKING:
     from legato.core.lanes import Lane
-    from legato.core.message import Message
     from legato.core.queues import Queue
 
 Matcher = Callable[[bytes], bool]
@@ -65,6 +65,7 @@ class Consumer:
         "drain_after",
         "draining",
         "first",
+        "held",
         "held_until_us",
         "id",
         "matches",
@@ -73,9 +74,10 @@ class Consumer:
         "priority",
         "queue",
         "reports_presented",
+        "runs",
         "served",
+        "takes_runs",
         "unsent_bytes",
-        "unsettled",
         "window",
     )
 
@@ -111,7 +113,12 @@ class Consumer:
         """It gets nothing before: a message that it gave back waits for its redelivery to it."""
         self.unsent_bytes = 0
         """Given since its socket was last known to take more."""
-        self.unsettled: dict[int, Message] = {}
+        self.held: dict[int, Message | MessageRun] = {}
+        """What it has and did not settle, in the order of delivery, by its sequence; a run by its first one's."""
+        self.runs = 0
+        """How many of these are runs."""
+        self.takes_runs = False
+        """Whether messages may be given to it in runs."""
         self.first: deque[Message] = deque()
         """Messages that are its own already (names.HELD, or given back for redelivery): they come before all others."""
         self.cursors: dict[int, Cursor] = {}
@@ -126,6 +133,33 @@ class Consumer:
             and self.unsent_bytes < limits.DELIVERY_BYTES_IN_ONE_GO
             and not self.held_until_us
         )
+
+    @property
+    def unsettled(self) -> dict[int, Message]:
+        """Messages that it has and did not settle, in the order of delivery; runs are told apart."""
+        if self.runs:
+            held: dict[int, Message | MessageRun] = {}
+            for seq, entry in self.held.items():
+                if isinstance(entry, MessageRun):
+                    held.update((message.seq, message) for message in entry.apart()[entry.settled :])
+                else:
+                    held[seq] = entry
+            self.held, self.runs = held, 0
+        return self.held  # type: ignore[return-value]
+
+    @property
+    def unsettled_count(self) -> int:
+        """How many these are."""
+        if not self.runs:
+            return len(self.held)
+        return sum(entry.count - entry.settled if isinstance(entry, MessageRun) else 1 for entry in self.held.values())
+
+    def copies_of_unsettled(self) -> list[Message]:
+        """Messages that say what is known of those that it has, whatever they are objects of."""
+        found: list[Message] = []
+        for entry in self.held.values():
+            found += entry.messages()[entry.settled :] if isinstance(entry, MessageRun) else [entry]
+        return found
 
     def cursor(self, lane: Lane) -> Cursor:
         """Cursor in a lane."""

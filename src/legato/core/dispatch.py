@@ -3,17 +3,18 @@ its dispatch mark is durable."""
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable
 
 from legato import limits
 from legato.core.consumers import Consumer
 from legato.core.lanes import Lane
-from legato.core.message import Message
+from legato.core.message import Message, MessageRun
 from legato.core.message_states import DELIVERED, GIVE, MAY_GIVE, enter
 from legato.core.queues import Queue
 from legato.core.records import Archive
 
-Given = dict[Consumer, list[Message]]
+Given = dict[Consumer, list[Message | MessageRun]]
 
 
 def dispatch_in_order(
@@ -77,7 +78,7 @@ def give(consumer: Consumer, message: Message, archive: Archive, now_us: int, gi
     enter(message, GIVE)
     message.consumer = consumer
     message.delivered_us = now_us
-    consumer.unsettled[message.seq] = message
+    consumer.held[message.seq] = message
     consumer.credit -= 1
     consumer.unsent_bytes += message.size
     if consumer in given:
@@ -88,13 +89,31 @@ def give(consumer: Consumer, message: Message, archive: Archive, now_us: int, gi
 
 def _give_run(lane: Lane, consumer: Consumer, now_us: int, given: Given) -> bool:
     """The common case in one tight loop: one consumer, one lane, nothing returned. Whether anything was given."""
-    ready, unsettled, mark, credit = lane.ready, consumer.unsettled, lane.mark, consumer.credit
+    ready, held, mark, credit = lane.ready, consumer.held, lane.mark, consumer.credit
     room_bytes = limits.DELIVERY_BYTES_IN_ONE_GO - consumer.unsent_bytes
     taken_bytes = 0
     messages = given.setdefault(consumer, [])
     before = len(messages)
     while credit and ready and taken_bytes < room_bytes:
         message = ready[0]
+        if message.__class__ is MessageRun:
+            if message.seq > mark:
+                break
+            if not consumer.takes_runs:
+                lane.tell_apart()
+                continue
+            # As many as if it were one message after the other.
+            count = min(bisect_left(message.ends, room_bytes - taken_bytes) + 1, message.count)
+            run = lane.take_run(min(count, credit, mark - message.seq + 1))
+            run.consumer = consumer
+            run.delivered_us = now_us
+            held[run.seq] = run
+            consumer.runs += 1
+            taken_bytes += run.size
+            credit -= run.count
+            messages.append(run)
+            continue
+        assert message.__class__ is Message
         if message.seq > mark or message.excluded is not None or message.expires_us:
             break
         ready.popleft()
@@ -102,7 +121,7 @@ def _give_run(lane: Lane, consumer: Consumer, now_us: int, given: Given) -> bool
         message.state = DELIVERED
         message.consumer = consumer
         message.delivered_us = now_us
-        unsettled[message.seq] = message
+        held[message.seq] = message
         taken_bytes += message.size
         credit -= 1
         messages.append(message)
@@ -129,9 +148,9 @@ def mark_wanted(lane: Lane, *, ahead: bool) -> int:
         credit = sum(consumer.credit for consumer in queue.ring)
     if credit == 0:
         return 0
-    ready = lane.ready
-    if len(ready) >= credit:
-        return ready[credit - 1].seq
-    if ready:
-        return min(lane.last_seq, ready[-1].seq + credit - len(ready))
+    count = len(lane.ready) + lane.run_messages
+    if count >= credit:
+        return lane.seq_at(credit - 1)
+    if count:
+        return min(lane.last_seq, lane.seq_at(count - 1) + credit - count)
     return min(lane.last_seq, max(lane.loaded_seq, lane.mark) + credit)

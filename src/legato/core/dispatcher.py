@@ -10,7 +10,7 @@ from legato.core.dispatch import Given, dispatch_in_order, mark_wanted
 from legato.core.effects import Deliver, Drained, Paced
 from legato.core.facts import DispatchMarked, MessageDelivered
 from legato.core.kernel import Kernel
-from legato.core.message import Message
+from legato.core.message import Message, MessageRun
 from legato.core.message_states import GIVE, enter
 from legato.core.queues import Queue, in_order
 from legato.core.router import Router
@@ -57,12 +57,15 @@ class Dispatcher:
                 unfinished = set(queue.consumers)
         for consumer, messages in given.items():
             if messages:
-                queue.delivered += len(messages)
-                self.delivered += len(messages)
+                count = len(messages)
+                if consumer.runs:
+                    count += sum([message.count - 1 for message in messages if isinstance(message, MessageRun)])
+                queue.delivered += count
+                self.delivered += count
                 consumer.served = queue.delivered
                 self._kernel.emit(Deliver(consumer, messages))
                 if self._kernel.detailed:
-                    self._record_delivered(consumer, messages)
+                    self._record_delivered(consumer, [m for m in messages if isinstance(m, Message)])
                 if consumer.unsent_bytes >= limits.DELIVERY_BYTES_IN_ONE_GO:
                     self._kernel.emit(Paced(consumer))
         for consumer in queue.consumers:
@@ -111,7 +114,7 @@ class Dispatcher:
             message.consumer = consumer
             if not (message.presented and message.delivered_us):  # else it is the same delivery still
                 message.delivered_us = self._kernel.now_us
-            consumer.unsettled[message.seq] = message
+            consumer.held[message.seq] = message
             consumer.credit -= 1
             consumer.unsent_bytes += message.size
             given.setdefault(consumer, []).append(message)

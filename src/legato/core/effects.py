@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from legato.core.consumers import Browser, Consumer
-from legato.core.message import Message
+from legato.core.message import Message, MessageRun, RunPart
 from legato.core.queues import Queue
 
 
@@ -19,7 +19,7 @@ class Deliver(Effect):
     """Send these messages to the consumer, in order."""
 
     consumer: Consumer
-    messages: list[Message]
+    messages: list[Message | MessageRun]
 
 
 class Paced(Effect):
@@ -75,7 +75,7 @@ class Refuse(Effect):
 class ConfirmAcknowledged(Effect):
     """These acknowledgements are durable, and their senders requested a confirmation."""
 
-    messages: list[tuple[Consumer, Message]]
+    messages: list[tuple[Consumer, Message | RunPart]]
 
 
 class Discharged(Effect):

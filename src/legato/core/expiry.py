@@ -6,6 +6,7 @@ from legato import limits
 from legato.core.directory import Directory
 from legato.core.facts import Kind
 from legato.core.kernel import Kernel
+from legato.core.message import Message
 from legato.core.queues import Queue
 from legato.core.records import ExpiryPlace
 from legato.core.router import Router
@@ -61,7 +62,7 @@ class Expiry:
                 queue.claims = True
                 self._router.expire(lane.restored(found[0]))
             return
-        waiting = next((message for message in lane.ready if message.seq == seq), None)
+        waiting = next((m for m in lane.ready if isinstance(m, Message) and m.seq == seq), None)
         if waiting is not None:
             lane.ready.remove(waiting)
             lane.window_bytes -= waiting.size

@@ -16,7 +16,7 @@ from legato.core.broker import Broker
 from legato.core.consumers import Consumer
 from legato.core.facts import Kind
 from legato.core.lanes import LANE_SHIFT, Lane
-from legato.core.message import Message
+from legato.core.message import Message, MessageRun
 from legato.core.queues import Queue
 from legato.core.records import Archive, QueueRecord, StoredMessage
 from legato.core.refused_numbers import RefusedNumbers
@@ -268,16 +268,17 @@ class _Look:
             self._broken("what is flagged is marked", f"{lane.flag_upto}, {lane.mark}")
         if not lane.loaded_seq <= lane.visible_seq:
             self._broken("the window is of what is visible", f"{lane.loaded_seq}, {lane.visible_seq}")
-        seqs = [message.seq for message in lane.ready]
+        window = lane.window()
+        seqs = [message.seq for message in window]
         if seqs != sorted(set(seqs)) or (seqs and seqs[-1] > lane.loaded_seq):
             self._broken("the window is in order", f"{seqs} up to {lane.loaded_seq}")
         if seqs and self._queue.selecting:
             self._broken("there is no window while consumers select", seqs)
-        weight = sum(message.size for message in lane.ready)
+        weight = sum(message.size for message in window)
         if lane.window_bytes != weight:
             self._broken("the window's bytes are counted", f"{lane.window_bytes}, not {weight}")
         returned = {message.seq: message for message in lane.returned if message.waiting}
-        for message, where in (*_each(lane.ready, "the window"), *_each(returned.values(), "what came back")):
+        for message, where in (*_each(window, "the window"), *_each(returned.values(), "what came back")):
             self._place(message, where)
             if message.consumer is not None:
                 self._broken("what waits is nobody's", message)
@@ -290,11 +291,14 @@ class _Look:
     def _look_at_consumer(self, consumer: Consumer) -> None:
         queue = self._queue
         name = f"consumer {consumer.id}"
-        for seq, message in consumer.unsettled.items():
+        seqs = [seq for seq, entry in consumer.held.items() if entry.seq != seq]
+        if seqs or consumer.runs != sum(isinstance(entry, MessageRun) for entry in consumer.held.values()):
+            self._broken("what a consumer has is its own", f"{name}, {seqs}, {consumer.runs} runs")
+        for message in consumer.copies_of_unsettled():
             self._place(message, name)
-            if message.seq != seq or message.consumer is not consumer or message.waiting:
+            if message.consumer is not consumer or message.waiting:
                 self._broken("what a consumer has is its own", f"{name}, {message}")
-            if seq > queue.lane(seq).mark:
+            if message.seq > queue.lane(message.seq).mark:
                 self._broken("what a consumer has is marked", f"{name}, {message}")
         for message in consumer.first:
             self._place(message, name)

@@ -52,6 +52,7 @@ class Lane:
         "queue",
         "ready",
         "returned",
+        "run_messages",
         "start",
         "visible_seq",
         "wanted",
@@ -72,10 +73,12 @@ class Lane:
         self.mark_pending = mark
         self.wanted = 0
         """The furthest message that was found for a consumer and is above the mark."""
-        self.ready: deque[Message] = deque()
+        self.ready: deque[Message | MessageRun] = deque()
         self.returned: list[Message] = []
         """A heap; those not `waiting` any more are stale."""
         self.window_bytes = 0
+        self.run_messages = 0
+        """How many messages the runs in `ready` have, beyond one for each."""
         self.claimed: set[int] = set()
         """Messages on disk that are known here as objects: reading passes over them."""
 
@@ -87,7 +90,7 @@ class Lane:
             self.loaded_seq == self.visible_seq
             and self.queue.windowed
             and self.window_bytes < WINDOW_BYTES
-            and len(self.ready) < WINDOW_MESSAGES
+            and len(self.ready) + self.run_messages < WINDOW_MESSAGES
         ):
             assert message.state == ARRIVING
             message.state = AVAILABLE
@@ -98,11 +101,59 @@ class Lane:
             self.visible_seq = seq
 
     def append_run(self, run: MessageRun) -> None:
-        """A run became durable: as `append` of each of its messages."""
-        if self.loaded_seq == self.visible_seq and self.queue.windowed:
-            for message in run.messages():
-                self.append(message)
-        self.visible_seq = max(self.visible_seq, run.last_seq)
+        """A run became durable: likewise, as a whole."""
+        last = run.last_seq
+        if (
+            self.loaded_seq == self.visible_seq
+            and self.queue.windowed
+            and self.window_bytes < WINDOW_BYTES
+            and len(self.ready) + self.run_messages < WINDOW_MESSAGES
+        ):
+            self.ready.append(run)
+            self.run_messages += run.count - 1
+            self.window_bytes += run.size
+            self.loaded_seq = last
+        self.visible_seq = max(self.visible_seq, last)
+
+    def take_run(self, count: int) -> MessageRun:
+        """Remove and return the first ones of the run that is first in the window."""
+        run = self.ready[0]
+        assert isinstance(run, MessageRun)
+        if count == run.count:
+            self.ready.popleft()
+            self.run_messages -= count - 1
+            return run
+        self.run_messages -= count
+        return run.split(count)
+
+    def tell_apart(self) -> None:
+        """The run that is first in the window is its messages from now on."""
+        run = self.ready.popleft()
+        assert isinstance(run, MessageRun)
+        self.run_messages -= run.count - 1
+        self.ready.extendleft(reversed(run.messages()))
+
+    def window(self) -> list[Message]:
+        """The messages of the window, in order, as objects of their own."""
+        found: list[Message] = []
+        for entry in self.ready:
+            found += [entry] if isinstance(entry, Message) else entry.messages()
+        return found
+
+    def seq_at(self, place: int) -> int:
+        """The sequence of the message at a place in the window, from 0 on."""
+        if self.run_messages:
+            for entry in self.ready:
+                count = 1 if isinstance(entry, Message) else entry.count
+                if place < count:
+                    return entry.seq + place
+                place -= count
+        return self.ready[place].seq
+
+    def _tell_all_apart(self) -> None:
+        if self.run_messages or any(isinstance(entry, MessageRun) for entry in self.ready):
+            self.ready = deque(self.window())
+            self.run_messages = 0
 
     def load(self, archive: Archive) -> bool:
         """Read the next part of the lane from disk; whether anything came."""
@@ -132,12 +183,12 @@ class Lane:
         if self.ready:
             self.loaded_seq = self.ready[0].seq - 1
             self.ready.clear()
-            self.window_bytes = 0
+            self.window_bytes = self.run_messages = 0
 
     def restart(self) -> None:
         """The window begins again at the lane's start; what is claimed will be passed over."""
         self.ready.clear()
-        self.window_bytes = 0
+        self.window_bytes = self.run_messages = 0
         self.load_next = FIRST_LOAD_MESSAGES
         self.loaded_seq = self.start
         waiting = {message.seq: message for message in self.returned if message.waiting}
@@ -169,7 +220,8 @@ class Lane:
         """
         end = run.seq + run.count - 1
         if self.ready and self.ready[0].seq <= end:
-            kept = [message for message in self.ready if not run.seq <= message.seq <= end]
+            self._tell_all_apart()
+            kept = [message for message in self.window() if not run.seq <= message.seq <= end]
             self.ready = deque(kept)
             self.window_bytes = sum(message.size for message in kept)
         returned: list[int] = []
@@ -199,7 +251,13 @@ class Lane:
             heappop(returned)
         if returned:
             return returned[0]
-        return self.ready[0] if self.ready else None
+        if not self.ready:
+            return None
+        if self.ready[0].__class__ is MessageRun:
+            self.tell_apart()
+        first = self.ready[0]
+        assert first.__class__ is Message
+        return first
 
     def take(self) -> Message:
         """Remove and return what `head` returned."""
@@ -207,9 +265,10 @@ class Lane:
             message = heappop(self.returned)
             message.waiting = False
             return message
-        message = self.ready.popleft()
-        self.window_bytes -= message.size
-        return message
+        first = self.ready.popleft()
+        assert first.__class__ is Message
+        self.window_bytes -= first.size
+        return first
 
     def put_back(self, message: Message) -> None:
         """A message returns to its original place."""
@@ -224,7 +283,8 @@ class Lane:
         claimed = {m.seq: m for m in self.returned if m.waiting and m.seq in seqs}
         for message in claimed.values():
             message.waiting = False
-        in_window = {m.seq: m for m in self.ready if m.seq in seqs}
+        self._tell_all_apart()
+        in_window = {m.seq: m for m in self.ready if isinstance(m, Message) and m.seq in seqs}
         if in_window:
             self.window_bytes -= sum(message.size for message in in_window.values())
             self.ready = deque(message for message in self.ready if message.seq not in in_window)

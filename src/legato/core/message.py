@@ -5,11 +5,11 @@ from __future__ import annotations
 from array import array
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from legato.core.message_states import ARRIVING, STATES
+from legato.core.message_states import ARRIVING, AVAILABLE, DELIVERED, LEAVING, STATES
 
 if TYPE_CHECKING:
     from legato.core.consumers import Consumer
@@ -57,25 +57,47 @@ class Message(msgspec.Struct, eq=False, gc=False):
 
 
 class MessageRun:
-    """Messages of default priority that ask for nothing, from `seq` on without gaps.
+    """Messages of default priority that ask for nothing, from `seq` on without gaps: arriving, available, or delivered.
+
+    Those delivered settle from the first one on, as long as they do so in order. When one of them is needed by itself,
+    `apart` makes all of them messages, which they stay.
 
     Args:
-        content: their bytes.
+        content: their bytes; None while in flight.
         ends: where each ends in `content`.
         tokens: their publisher's, one for each, until they are durable; None if nobody is to be told.
-        fact: what stores them.
+        fact: what stores them, until it is durable.
+
+    Attributes:
+        consumer: who has them, until they are settled.
+        handle: names the first one's delivery on the consumer's link, for the shell; the others follow.
+        settled: so many of them are, the first ones.
     """
 
-    __slots__ = ("content", "count", "ends", "fact", "queue", "seq", "size", "tokens")
+    __slots__ = (
+        "_apart",
+        "consumer",
+        "content",
+        "count",
+        "delivered_us",
+        "ends",
+        "fact",
+        "handle",
+        "queue",
+        "seq",
+        "settled",
+        "size",
+        "tokens",
+    )
 
     def __init__(
         self,
         queue: Queue,
         seq: int,
-        content: bytes,
+        content: bytes | memoryview | None,
         ends: array[int],
-        tokens: Sequence[Any] | None,
-        fact: MessagesStored,
+        tokens: Sequence[Any] | None = None,
+        fact: MessagesStored | None = None,
     ) -> None:
         self.queue = queue
         self.seq = seq
@@ -85,16 +107,64 @@ class MessageRun:
         self.size = ends[-1]
         self.tokens = tokens
         self.fact = fact
+        self.consumer: Consumer | None = None
+        self.delivered_us = 0
+        self.handle = 0
+        self.settled = 0
+        self._apart: list[Message] | None = None
 
     @property
     def last_seq(self) -> int:
         """The sequence of the last one."""
         return self.seq + self.count - 1
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether nobody has told its messages apart."""
+        return self._apart is None
+
+    def size_of(self, at: int, count: int) -> int:
+        """The size of `count` of them, from the one at `at` on."""
+        return self.ends[at + count - 1] - (self.ends[at - 1] if at else 0)
+
+    def split(self, count: int) -> MessageRun:
+        """The first ones, as a run of their own; this one is of the others from now on. It waits."""
+        assert self.content is not None
+        content, size = memoryview(self.content), self.ends[count - 1]
+        first = MessageRun(self.queue, self.seq, content[:size], self.ends[:count])
+        self.seq += count
+        self.count -= count
+        self.content = content[size:]
+        self.ends = array("I", [end - size for end in self.ends[count:]])
+        self.size -= size
+        return first
+
     def messages(self) -> list[Message]:
-        """The messages, told apart; they have just become durable."""
+        """Messages that say what this says of them; nobody else has them."""
         content, queue = self.content, self.queue
-        return [
-            Message(queue, seq, content[begin:end], end - begin)
-            for seq, (begin, end) in enumerate(pairwise((0, *self.ends)), self.seq)
-        ]
+        made = []
+        for seq, (begin, end) in enumerate(pairwise((0, *self.ends)), self.seq):
+            body = None if content is None else bytes(content[begin:end])
+            made.append(Message(queue, seq, body, end - begin, state=AVAILABLE))
+        if self.consumer is not None or self.settled:
+            for place, message in enumerate(made):
+                is_settled = place < self.settled
+                message.consumer = None if is_settled else self.consumer
+                message.state = LEAVING if is_settled else DELIVERED
+                message.delivered_us = self.delivered_us
+                message.handle = self.handle + place if self.handle else 0
+        return made
+
+    def apart(self) -> list[Message]:
+        """Its messages, told apart for good; those settled are nobody's."""
+        if self._apart is None:
+            self._apart = self.messages()
+        return self._apart
+
+
+class RunPart(NamedTuple):
+    """`length` deliveries of a run from the one at `at` on, which were acknowledged together."""
+
+    run: MessageRun
+    at: int
+    length: int

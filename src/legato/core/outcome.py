@@ -49,7 +49,7 @@ from legato.core.facts import (
     TransactionCommitted,
     TransactionRolledBack,
 )
-from legato.core.message import Message, MessageRun
+from legato.core.message import Message, MessageRun, RunPart
 from legato.core.producers import Producer
 from legato.core.queues import Queue
 from legato.core.refusals import FULL
@@ -101,7 +101,7 @@ class Outcome:
 
     def __init__(self, effects: list[Effect], queues: Collection[Queue]) -> None:
         self._effects = effects
-        self.acknowledged: list[tuple[Consumer, Message]] = []
+        self.acknowledged: list[tuple[Consumer, Message | RunPart]] = []
         self.answers: list[Effect] = []
         self.confirmed: list[Any] = []
         self.passed_over: list[Any] = []
@@ -258,6 +258,7 @@ class RefusedCommit:
 
     def _undo_run(self, run: MessageRun) -> None:
         queue, fact = run.queue, run.fact
+        assert fact is not None
         queue.stored -= run.count
         queue.bytes -= run.size
         queue.main.visible_seq = max(queue.main.visible_seq, run.last_seq)

@@ -141,7 +141,7 @@ class Queue:
     @property
     def in_flight(self) -> int:
         """Messages that consumers have and did not settle."""
-        return sum(len(consumer.unsettled) for consumer in self.consumers)
+        return sum(consumer.unsettled_count for consumer in self.consumers)
 
     @property
     def held(self) -> int:

@@ -9,9 +9,9 @@ from legato.core.commit import Commit
 from legato.core.consumers import Consumer
 from legato.core.dead_letters import NOTHING_MORE, DeadLetters
 from legato.core.dispatcher import Dispatcher
-from legato.core.facts import MessageConsumed, MessageTaken
+from legato.core.facts import MessageConsumed, MessagesConsumed, MessageTaken
 from legato.core.kernel import Kernel
-from legato.core.message import Message
+from legato.core.message import Message, MessageRun, RunPart
 from legato.core.message_states import ENLIST, LEAVING, MAY_CONSUME, enter
 from legato.core.presentations import Presentations
 from legato.core.redelivery import Redelivery, record_released
@@ -45,13 +45,38 @@ class Settlement:
             self._kernel.gathering.acknowledged.append((consumer, message))
         return True
 
+    def acknowledge_run(self, consumer: Consumer, run: MessageRun, at: int, count: int, *, confirm: bool) -> bool:
+        """The consumer accepted `count` messages of a run, from the one at `at` on: as `acknowledge` of each.
+
+        False if they have to be acknowledged one by one: the consumer does not have them any more, they were told
+        apart, or those before them are not settled.
+        """
+        queue = run.queue
+        if run.consumer is not consumer or not run.is_whole or run.settled != at or queue.deleted or queue.claims:
+            return False
+        run.settled += count
+        if run.settled == run.count:
+            del consumer.held[run.seq]
+            consumer.runs -= 1
+            run.consumer = None
+        queue.consumed += count
+        queue.bytes -= run.size_of(at, count)
+        assert queue.consumed <= queue.stored, f"{queue.name} gave more than it had"
+        self._dispatcher.consumed_from.add(queue)
+        commit = self._kernel.gathering
+        commit.facts.append(MessagesConsumed(queue.id, run.seq + at, count, consumer.id, run.delivered_us))
+        commit.run_messages += count - 1
+        if confirm:
+            commit.acknowledged.append((consumer, RunPart(run, at, count)))
+        return True
+
     def consume(self, consumer: Consumer, message: Message, txn: bytes, commit: Commit) -> None:
         """The message is consumed with `commit`, in the transaction `txn` if there is one."""
         queue = message.queue
         assert message.state & MAY_CONSUME, f"consume: {message}"
         message.state = LEAVING
         message.consumer = None
-        consumer.unsettled.pop(message.seq, None)
+        consumer.held.pop(message.seq, None)
         if queue.deleted:
             return
         queue.consumed += 1

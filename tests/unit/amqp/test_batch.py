@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from array import array
+from itertools import accumulate
 from typing import Any
 
 import pytest
@@ -15,7 +17,7 @@ from hypothesis import strategies as st
 from legato.amqp.codec.types import Described, UInt, ULong
 from legato.amqp.engine import batch, runs
 from legato.amqp.engine.connection import Connection
-from legato.amqp.engine.events import Attached, Event, SessionBegan, Transfer, TransferRun
+from legato.amqp.engine.events import AcceptedRun, Attached, Disposition, Event, SessionBegan, Transfer, TransferRun
 from legato.amqp.engine.link import Link, Receiver, Sender
 from legato.amqp.engine.outcomes import ACCEPTED, DELIVERY_FAILED, RECEIVED, RELEASED, Rejected, Transactional
 from legato.amqp.engine.settings import Settings
@@ -46,11 +48,28 @@ def unsettled(link: Link) -> list[int]:
     if isinstance(link, Receiver):
         for handle, run in link._runs.items():
             handles += range(handle, handle + run.length)
+    elif isinstance(link, Sender):
+        for handle, sent in link._runs.items():
+            handles += range(handle + sent.settled, handle + sent.count)
     return sorted(handles)
+
+
+def reported(link: Link) -> dict[int, Any]:
+    """What was told of deliveries and is not settled, of those in runs too."""
+    said: dict[int, Any] = {**link._reported}
+    if isinstance(link, Sender):
+        for handle, run in link._runs.items():
+            said |= dict.fromkeys(range(handle + run.settled, handle + run.reported), ACCEPTED)
+    return said
 
 
 def apart(event: Event) -> list[Event]:
     """The transfers of a run, or the event itself."""
+    if isinstance(event, AcceptedRun):
+        return [
+            Disposition(event.link, (event.context, event.at + n), ACCEPTED, event.settled, event.delivery + n)
+            for n in range(event.count)
+        ]
     if not isinstance(event, TransferRun):
         return [event]
     begins = [0, *event.ends]
@@ -64,7 +83,8 @@ def apart(event: Event) -> list[Event]:
 def held(link: Link) -> tuple[Any, ...]:
     """What is kept of a link's deliveries, by us and by the engine."""
     engine = 0 if link.closed else lib.pn_link_unsettled(link._pn)
-    return link.credit, unsettled(link), link._reported.copy(), len(link._deliveries), engine
+    known = len(link._deliveries) + link.connection._run_deliveries
+    return link.credit, unsettled(link), reported(link), known, engine
 
 
 # -- the same bytes from a peer that may do anything -------------------------------------------------------------
@@ -152,6 +172,20 @@ def accept_most(events: list[Event]) -> None:
                 taken = taken[count:]
 
 
+def confirm_most(events: list[Event]) -> None:
+    """Settle what a receiver accepted and waits for, but every fifth; in runs if it was accepted in runs."""
+    for event in events:
+        if isinstance(event, Disposition) and isinstance(event.link, Sender):
+            if not event.settled and event.outcome == ACCEPTED and event.delivery % 5:
+                event.link.confirm_all([event.delivery])
+        elif isinstance(event, AcceptedRun) and not event.settled:
+            left = [number for number in range(event.delivery, event.delivery + event.count) if number % 5]
+            while left:
+                count = next((n for n in range(1, len(left)) if left[n] != left[0] + n), len(left))
+                event.link.confirm_run(left[0], count)
+                left = left[count:]
+
+
 def heard(pieces: list[bytes], *, batched: bool, in_runs: bool = False, with_tags: bool = True) -> list[Any]:
     """What a server with links in both directions reports of them, and answers."""
     with pytest.MonkeyPatch.context() as patch:
@@ -166,6 +200,7 @@ def heard(pieces: list[bytes], *, batched: bool, in_runs: bool = False, with_tag
         for event in events:
             log += map(plain, apart(event))
         accept_most(events)
+        confirm_most(events)
         for event in events:
             if isinstance(event, SessionBegan):
                 event.session.open()
@@ -176,7 +211,11 @@ def heard(pieces: list[bytes], *, batched: bool, in_runs: bool = False, with_tag
                     event.link.add_credit(12)
                 elif isinstance(event.link, Sender):
                     tags = b"".join(number.to_bytes(8, "big") for number in range(9))
-                    event.link.send_all([b"m" * number for number in range(9)], tags, range(9))
+                    bodies = [b"m" * number for number in range(9)]
+                    if in_runs:
+                        event.link.send_run(b"".join(bodies), array("I", accumulate(map(len, bodies))), 0, "sent")
+                    else:
+                        event.link.send_all(bodies, tags, [("sent", number) for number in range(9)])
         log.append(connection.data_to_send())
         log += map(held, connection._links.values())
     connection.free()
@@ -311,3 +350,81 @@ def test_the_environment_can_forbid_the_module() -> None:
     script = "from legato.amqp.engine import batch; print(batch.available)"
     asked = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=True)
     assert asked.stdout == "False\n"
+
+
+# -- parts of runs -----------------------------------------------------------------------------------------------
+
+PARTS = [[(2, 3), (0, 2), (5, 3)], [(0, 8)], [(0, 3), (3, 5)], [(5, 3), (0, 5)], [(1, 1), (0, 8)]]
+"""Ranges of a run of eight: place and count."""
+
+
+@pytest.mark.skipif(not batch.tells_runs, reason="the module was compiled before there were runs")
+@pytest.mark.parametrize("parts", PARTS)
+def test_parts_of_a_received_run_are_accepted_as_their_deliveries_are(parts: list[tuple[int, int]]) -> None:
+    frames = [frame(0x14, [UInt(0), UInt(n), bytes([n]), UInt(0), False], payload=b"tea") for n in range(8)]
+    said = []
+    for in_runs in (True, False):
+        connection, receiver, _ = server(in_runs=in_runs)
+        events = connection.receive_data(b"".join(frames))
+        assert len(events) == (1 if in_runs else 8)
+        log: list[Any] = []
+        for place, count in parts:
+            if in_runs:
+                receiver.accept_run(1 + place, count)
+            else:
+                receiver.accept_all([*range(1 + place, 1 + place + count)])
+            log += [connection.data_to_send(), held(receiver)]
+        said.append(log)
+        connection.free()
+    assert said[0] == said[1]
+
+
+@pytest.mark.skipif(not batch.tells_runs, reason="the module was compiled before there were runs")
+@pytest.mark.parametrize("parts", PARTS)
+@pytest.mark.parametrize("settled", [False, True])
+def test_parts_of_a_sent_run_are_accepted_and_confirmed_as_their_deliveries_are(
+    parts: list[tuple[int, int]], settled: bool
+) -> None:
+    accepted = Described(ULong(0x24), [])
+    bodies = [b"tea"] * 8
+    said = []
+    for in_runs in (True, False):
+        connection, _, sender = server(in_runs=in_runs)
+        if in_runs:
+            first = sender.send_run(b"".join(bodies), array("I", range(3, 27, 3)), 7, "sent")
+        else:
+            tags = b"".join(number.to_bytes(8, "big") for number in range(7, 15))
+            first = sender.send_all(bodies, tags, [("sent", place) for place in range(8)])[0]
+        log: list[Any] = [connection.data_to_send()]
+        for place, count in parts:
+            fields = [True, UInt(place), UInt(place + count - 1), settled, accepted]
+            for event in connection.receive_data(frame(0x15, fields)):
+                log += map(plain, apart(event))
+            log.append(held(sender))
+        for place, count in [] if settled else parts:
+            if in_runs:
+                sender.confirm_run(first + place, count)
+            else:
+                sender.confirm_all([*range(first + place, first + place + count)])
+            log += [connection.data_to_send(), held(sender)]
+        said.append(log)
+        connection.free()
+    assert said[0] == said[1]
+
+
+def server(*, in_runs: bool) -> tuple[Connection, Receiver, Sender]:
+    """A server with a link in each direction, with credit."""
+    connection = Connection(server=True, settings=Settings(container_id="server"))
+    connection.open()
+    links: dict[type[Link], Any] = {}
+    for event in connection.receive_data(HEADER + OPEN + BEGIN + ATTACH_SENDER + ATTACH_RECEIVER + FLOW):
+        if isinstance(event, SessionBegan):
+            event.session.open()
+        elif isinstance(event, Attached):
+            event.link.accept()
+            links[type(event.link)] = event.link
+    receiver, sender = links[Receiver], links[Sender]
+    receiver.takes_runs, receiver.reads_tags = in_runs, False
+    receiver.add_credit(CREDIT)
+    connection.data_to_send()
+    return connection, receiver, sender

@@ -93,6 +93,7 @@ def reserve(s: Scenario, *, key: tuple[str, str] = ("c", "gone"), presented: boo
     gone = Consumer(99, queue, None, "c", True, name="gone")
     reservation = queue.reservations[key] = Reservation(gone, 0, leads=False)
     message = queue.main.ready.popleft()
+    assert isinstance(message, Message)
     queue.main.window_bytes -= message.size
     message.presented = presented
     reservation.messages[message.seq] = message

@@ -25,6 +25,7 @@ class Side:
     def __init__(self, *, in_runs: bool) -> None:
         self.in_runs = in_runs
         self.scenario = Scenario()
+        self.scenario.keeps_runs = True
         self.queue = self.scenario.broker.directory.queue("q")
         assert isinstance(self.queue, Queue)
         self.producer = self.scenario.broker.producers.attach("p")
@@ -73,6 +74,9 @@ class Side:
             case ("accept", which, first, count) if self.consumers:
                 consumer = self.consumers[which % len(self.consumers)]
                 scenario.accept(consumer, *scenario.in_hand(consumer)[first : first + count])
+            case ("take", which, count, confirm) if self.consumers:
+                self.accept_first(self.consumers[which % len(self.consumers)], count, confirm=confirm)
+                scenario.run()
             case ("release", which, first) if self.consumers:
                 consumer = self.consumers[which % len(self.consumers)]
                 for message in scenario.in_hand(consumer)[first : first + 1]:
@@ -92,6 +96,24 @@ class Side:
                     broker.publisher.publish_numbered(self.queue, b"again", "again", "again", self.producer, number)
                 scenario.run()
 
+    def accept_first(self, consumer: Consumer, count: int, *, confirm: bool) -> None:
+        """Acknowledge the first ones that the consumer has, by runs where it has these."""
+        settlement = self.scenario.broker.settlement
+        while count and consumer.held:
+            entry = next(iter(consumer.held.values()))
+            if isinstance(entry, Message):
+                assert settlement.acknowledge(consumer, entry, confirm=confirm)
+                count -= 1
+                continue
+            part = min(count, entry.count - entry.settled)
+            at = entry.settled
+            if not settlement.acknowledge_run(consumer, entry, at, part, confirm=confirm):
+                messages = entry.apart()
+                assert consumer.unsettled
+                for message in messages[at : at + part]:
+                    assert settlement.acknowledge(consumer, message, confirm=confirm)
+            count -= part
+
     def seen(self) -> Any:
         """All that is seen of it: facts, what was told, what consumers have, counters."""
         scenario, queue = self.scenario, self.queue
@@ -101,7 +123,9 @@ class Side:
             scenario.confirmed,
             scenario.refused,
             [[shown(message) for message in scenario.inbox[consumer]] for consumer in self.consumers],
-            [sorted(consumer.unsettled) for consumer in self.consumers],
+            [[message.seq for message in consumer.copies_of_unsettled()] for consumer in self.consumers],
+            [(consumer.credit, consumer.unsent_bytes, consumer.unsettled_count) for consumer in self.consumers],
+            scenario.acknowledged,
             (queue.stored, queue.consumed, queue.bytes, queue.delivered, queue.main.mark, queue.in_flight),
             (self.producer.last, self.producer.stored, [*self.producer.refused]),
             scenario.store.messages(queue.id, 0, 1000, 1 << 20),
@@ -121,6 +145,8 @@ STEPS = st.one_of(
     st.tuples(st.just("flow"), st.integers(0, 3), st.integers(0, 20)),
     st.tuples(st.just("accept"), st.integers(0, 3), st.integers(0, 3), st.integers(1, 9)),
     st.tuples(st.just("accept"), st.integers(0, 3), st.just(0), st.integers(1, 20)),
+    st.tuples(st.just("take"), st.integers(0, 3), st.integers(1, 20), st.booleans()),
+    st.tuples(st.just("take"), st.integers(0, 3), st.integers(1, 20), st.booleans()),
     st.tuples(st.just("release"), st.integers(0, 3), st.integers(0, 5)),
     st.tuples(st.just("fail"), st.integers(0, 3), st.integers(0, 5)),
     st.tuples(st.just("leave"), st.integers(0, 3)),

@@ -52,7 +52,7 @@ inspects = available and hasattr(_batch.lib, "step_over_deliveries")
 """Whether the module looks at frames too: one that was compiled earlier does not."""
 
 
-tells_runs = available and hasattr(_batch.lib, "consecutive") and array("I").itemsize == ffi.sizeof("uint32_t")
+tells_runs = available and hasattr(_batch.lib, "take_accepted") and array("I").itemsize == ffi.sizeof("uint32_t")
 """Whether a run can be reported as one event: the module knows what they need."""
 
 
@@ -137,9 +137,9 @@ class Run:
         )
         return self.count
 
-    def take_outcomes(self, collector: Any) -> int:
+    def take_outcomes(self, collector: Any, count_max: int = RUN_MAX) -> int:
         """Read outcomes of what we sent or received that wait at the collector's head; how many there were."""
-        self.count = _batch.lib.take_outcomes(collector, _DELIVERY, RUN_MAX, self._deliveries, self._flags)
+        self.count = _batch.lib.take_outcomes(collector, _DELIVERY, count_max, self._deliveries, self._flags)
         return self.count
 
     def deliveries(self) -> list[Any]:
@@ -229,3 +229,24 @@ def send_all(pn_link: Any, bodies: list[bytes], tags: bytes) -> list[Any]:
     _batch.lib.send_all(pn_link, count, ffi.from_buffer(b"".join(bodies)), ends, ffi.from_buffer(tags), made)
     deliveries: list[Any] = _unpack(made, count)
     return deliveries
+
+
+def send_run(pn_link: Any, content: bytes | memoryview, ends: array[int], tags: bytes) -> Any:
+    """Likewise of messages that lie one behind the other in `content`; their deliveries, as an array of pointers."""
+    made = ffi.new(_POINTERS, len(ends))
+    _batch.lib.send_all(
+        pn_link,
+        len(ends),
+        ffi.from_buffer(content),
+        ffi.cast("uint32_t *", ffi.from_buffer(ends)),
+        ffi.from_buffer(tags),
+        made,
+    )
+    return made
+
+
+def take_accepted(collector: Any, deliveries: Any, at: int, count: int) -> tuple[int, bool]:
+    """How many of `count` deliveries, from the one at `at` on, are said to be accepted; and whether settled, too."""
+    settled = _batch.ffi.new("_Bool *")
+    taken = _batch.lib.take_accepted(collector, _DELIVERY, deliveries + at, count, settled)
+    return taken, settled[0]

@@ -104,6 +104,8 @@ class Connection:
         self._sessions: dict[Any, Session] = {}
         self._links: dict[Any, Link] = {}
         self._deliveries: Known = {}
+        self._run_deliveries = 0
+        """How many there are besides, sent in runs."""
         self._transfers = Deliveries(self._links, self._deliveries, settings)
         self._ticked: list[Event] = []
         self._pn = lib.pn_connection()
@@ -148,7 +150,7 @@ class Connection:
             CONNECTION_BYTES
             + LINK_BYTES * len(self._links)
             + SESSION_BYTES * len(self._sessions)
-            + DELIVERY_BYTES * len(self._deliveries)
+            + DELIVERY_BYTES * (len(self._deliveries) + self._run_deliveries)
         )
 
     def expect_silence(self) -> None:

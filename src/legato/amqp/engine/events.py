@@ -157,3 +157,18 @@ class Disposition(Event):
     settled: bool
     delivery: int = 0
     """Names the delivery on its link: what `Sender.confirm` takes."""
+
+
+class AcceptedRun(Event):
+    """The peer accepted `count` neighbours of a run that was sent with `Sender.send_run`, from the one at `at` on.
+
+    They are what so many `Disposition` of deliveries `delivery`, `delivery + 1` ... would tell, whose contexts are
+    `(context, at)`, `(context, at + 1)` ...
+    """
+
+    link: Sender
+    context: Any
+    at: int
+    count: int
+    settled: bool
+    delivery: int

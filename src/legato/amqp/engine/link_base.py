@@ -38,6 +38,7 @@ class LinkConnection(Protocol):
     _sessions: dict[Any, Session]
     _links: dict[Any, Link]
     _deliveries: dict[Any, tuple[Link, int, Any]]
+    _run_deliveries: int
     _batches: bool
 
     @property

@@ -6,10 +6,20 @@ from typing import Any
 
 from cproton import lib
 
-from legato.amqp.engine.batch import RUN_MIN, SETTLED, Run, give_run, settle_all, take_run
+from legato.amqp.engine.batch import (
+    RUN_MAX,
+    RUN_MIN,
+    SETTLED,
+    Run,
+    give_run,
+    settle_all,
+    settle_run,
+    take_accepted,
+    take_run,
+)
 from legato.amqp.engine.deliveries import Known
-from legato.amqp.engine.events import Disposition, Event, Transfer, TransferRun
-from legato.amqp.engine.link import Link, Receiver
+from legato.amqp.engine.events import AcceptedRun, Disposition, Event, Transfer, TransferRun
+from legato.amqp.engine.link import Link, Receiver, Sender
 from legato.amqp.engine.outcomes import ACCEPTED, RECEIVED, RELEASED, Outcome
 from legato.amqp.engine.receiver import ReceivedRun
 from legato.amqp.engine.states import ACCEPTED_STATE, RECEIVED_STATE, RELEASED_STATE, TRANSACTIONAL_STATE
@@ -25,6 +35,7 @@ _OUTCOMES: dict[int, Outcome | None] = {
 _delivery_link = lib.pn_delivery_link
 _delivery_readable = lib.pn_delivery_readable
 _delivery_remote_state = lib.pn_delivery_remote_state
+_delivery_settle = lib.pn_delivery_settle
 
 
 class Runs:
@@ -42,10 +53,21 @@ class Runs:
     def take(self, collector: Any, delivery: Any, events: list[Event]) -> bool:
         """Handle what the collector's head begins, `delivery` being what it is about; False if that is not plain."""
         if _delivery_remote_state(delivery) == TRANSACTIONAL_STATE:
+            if delivery not in self._known:
+                self._spread_run_of(delivery)
             return False
         if not _delivery_readable(delivery):
+            link = self._links.get(_delivery_link(delivery))
+            count_max = RUN_MAX
+            if isinstance(link, Sender) and link._runs:
+                if self._take_accepted(link, collector, delivery, events):
+                    return True
+                if delivery not in self._known:
+                    link._spread_runs()
+                # What follows may be of a run again.
+                count_max = 1
             run = take_run()
-            taken = run.take_outcomes(collector)
+            taken = run.take_outcomes(collector, count_max)
             if taken:
                 self._report_outcomes(run, events)
             give_run(run)
@@ -93,6 +115,37 @@ class Runs:
                 unsettled[handle] = delivery
                 events.append(Transfer(link, handle, tag, data, False, None))
 
+    def _take_accepted(self, link: Sender, collector: Any, delivery: Any, events: list[Event]) -> bool:
+        """Report what the peer accepted of a run; False if the collector's head is not about the next one of any."""
+        for first, run in link._runs.items():
+            at = run.reported
+            if at == run.count or run.deliveries[at] != delivery:
+                continue
+            count, settled = take_accepted(collector, run.deliveries, at, run.count - at)
+            if settled and run.settled < at:
+                # What was accepted before waits for our settlement: these cannot be settled before it in one piece.
+                events.append(AcceptedRun(link, run.context, at, count, True, first + at))
+                run.reported += count
+                self._settle_between(link, first, at, count)
+            elif count:
+                run.reported += count
+                if settled:
+                    settle_run(run.deliveries, at, count, 0)
+                    link._settled_in(first, run, count)
+                events.append(AcceptedRun(link, run.context, at, count, settled, first + at))
+            return count > 0
+        return False
+
+    @staticmethod
+    def _settle_between(link: Sender, first: int, at: int, count: int) -> None:
+        """Settle some of a run's deliveries whose predecessors are not settled."""
+        link._spread_runs()
+        for handle in range(first + at, first + at + count):
+            link._reported.pop(handle, None)
+            delivery = link._unsettled.pop(handle)
+            del link._deliveries[delivery]
+            _delivery_settle(delivery)
+
     def _report_outcomes(self, run: Run, events: list[Event]) -> None:
         take = self._known.pop
         finished = []
@@ -102,6 +155,8 @@ class Runs:
                     self._report_unsettled(delivery, _OUTCOMES[state], events)
                 continue
             known = take(delivery, None)
+            if known is None and self._spread_run_of(delivery):
+                known = take(delivery, None)
             if known is None:
                 continue
             link, handle, context = known
@@ -116,8 +171,18 @@ class Runs:
         elif finished:
             settle_all(finished, 0)
 
+    def _spread_run_of(self, delivery: Any) -> bool:
+        """If the delivery may be one of a run, have it among all others."""
+        link = self._links.get(_delivery_link(delivery))
+        if not isinstance(link, Sender) or not link._runs:
+            return False
+        link._spread_runs()
+        return True
+
     def _report_unsettled(self, delivery: Any, outcome: Outcome | None, events: list[Event]) -> None:
         known = self._known.get(delivery)
+        if known is None and self._spread_run_of(delivery):
+            known = self._known.get(delivery)
         if known is None:
             return
         link, handle, context = known

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import sys
+from array import array
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from cproton import ffi, lib
 
 from legato.amqp.engine import batch
 from legato.amqp.engine.link_base import Link
-from legato.amqp.engine.outcomes import Outcome, Transactional
-from legato.amqp.engine.states import write_outcome
+from legato.amqp.engine.outcomes import ACCEPTED, Outcome, Transactional
+from legato.amqp.engine.states import ACCEPTED_STATE, write_outcome
 
 if TYPE_CHECKING:
     from legato.amqp.engine.link import Session
@@ -24,6 +27,25 @@ _pn_link_advance = lib.pn_link_advance
 _pn_link_send = lib.pn_link_send
 
 
+class SentRun:
+    """Deliveries with neighbouring handles, as an array of pointers.
+
+    Attributes:
+        context: what was given to `send_run`.
+        reported: so many of them, the first ones, the peer has accepted.
+        settled: so many of these are settled.
+    """
+
+    __slots__ = ("context", "count", "deliveries", "reported", "settled")
+
+    def __init__(self, deliveries: Any, count: int, context: Any) -> None:
+        self.deliveries = deliveries
+        self.count = count
+        self.context = context
+        self.reported = 0
+        self.settled = 0
+
+
 class Sender(Link):
     """A link over which we send.
 
@@ -35,6 +57,8 @@ class Sender(Link):
     def __init__(self, session: Session, name: str, pn_link: Any) -> None:
         super().__init__(session, name, pn_link)
         self.draining = False
+        self._runs: dict[int, SentRun] = {}
+        """Runs that are not settled, by the handle of the first."""
         self.reserved = 0
         """Of the peer's credit, what is for messages that are begun, or wait in the shell for that to end."""
         self._begun_delivery: Any = None
@@ -115,6 +139,79 @@ class Sender(Link):
             known[delivery] = (self, handle, context)
         return handles
 
+    @property
+    def unsettled(self) -> int:
+        """Deliveries that we have not settled."""
+        return len(self._unsettled) + sum(run.count - run.settled for run in self._runs.values())
+
+    def send_run(self, content: bytes | memoryview, ends: array[int], first_tag: int, context: Any) -> int:
+        """`send_all` of messages that lie one behind the other, whose tags are neighbouring numbers.
+
+        Their outcomes are told by `AcceptedRun`, as long as the peer accepts one after the other; otherwise by
+        `Disposition`, whose context is `(context, place)` with the message's place in the run, from 0 on.
+
+        Args:
+            content: the encoded messages.
+            ends: where each ends.
+            first_tag: the number that is the first one's tag, in 8 bytes.
+
+        Returns:
+            The first one's handle; 0 if the link is closed.
+        """
+        if self.closed:
+            return 0
+        count = len(ends)
+        numbers = array("Q", range(first_tag, first_tag + count))
+        if sys.byteorder == "little":
+            numbers.byteswap()
+        tags = numbers.tobytes()
+        if not self.connection._batches or not batch.tells_runs:
+            bounds = pairwise((0, *ends))
+            bodies = [bytes(content[begin:end]) for begin, end in bounds]
+            return self.send_all(bodies, tags, [(context, place) for place in range(count)])[0]
+        deliveries = batch.send_run(self._pn, content, ends, tags)
+        handle = self._last_handle + 1
+        self._last_handle += count
+        self.credit -= count
+        self._runs[handle] = SentRun(deliveries, count, context)
+        self.connection._run_deliveries += count
+        return handle
+
+    def confirm_run(self, handle: int, count: int) -> None:
+        """`confirm` as accepted, for `count` deliveries of a run, from `handle` on, that an `AcceptedRun` told of."""
+        for first, run in self._runs.items():
+            if first + run.settled == handle and run.settled + count <= run.reported:
+                batch.settle_run(run.deliveries, run.settled, count, ACCEPTED_STATE)
+                self._settled_in(first, run, count)
+                return
+        self.confirm_all([*range(handle, handle + count)])
+
+    def _settled_in(self, first: int, run: SentRun, count: int) -> None:
+        """So many more of a run were settled."""
+        self.connection._run_deliveries -= count
+        run.settled += count
+        if run.settled == run.count:
+            del self._runs[first]
+
+    def _spread_runs(self) -> None:
+        """Have the runs' deliveries among all others, since one of them is told of, or settled, by itself."""
+        for first, run in self._runs.items():
+            self.connection._run_deliveries -= run.count - run.settled
+            for place in range(run.settled, run.count):
+                delivery, handle = run.deliveries[place], first + place
+                self._unsettled[handle] = delivery
+                self._deliveries[delivery] = (self, handle, (run.context, place))
+                if place < run.reported:
+                    self._reported[handle] = ACCEPTED
+        self._runs.clear()
+
+    def _forget(self) -> None:
+        in_runs = sum(run.count - run.settled for run in self._runs.values())
+        self.given_up += in_runs
+        self.connection._run_deliveries -= in_runs
+        self._runs.clear()
+        super()._forget()
+
     # -- in parts ------------------------------------------------------------------------------------------------
 
     def begin(self, tag: bytes, context: Any = None, *, settled: bool = False, txn_id: bytes | None = None) -> int:
@@ -172,6 +269,8 @@ class Sender(Link):
 
     def replace_context(self, handle: int, context: Any) -> None:
         """Report another context with what is said of a delivery from now on."""
+        if self._runs:
+            self._spread_runs()
         delivery = self._unsettled.get(handle)
         if delivery is not None:
             self._deliveries[delivery] = (self, handle, context)
@@ -182,6 +281,8 @@ class Sender(Link):
         Args:
             outcome: the state to settle with, if any.
         """
+        if self._runs and handle not in self._unsettled:
+            self._spread_runs()
         delivery = self._unsettled.pop(handle, None)
         if delivery is None:
             return
@@ -198,6 +299,8 @@ class Sender(Link):
 
     def confirm_all(self, handles: list[int]) -> None:
         """`confirm` as accepted, for many at once."""
+        if self._runs and not self._unsettled.keys() >= set(handles):
+            self._spread_runs()
         if self._begun and self._begun in handles:
             # Accepted before its end.
             handles = [handle for handle in handles if handle != self._begun]

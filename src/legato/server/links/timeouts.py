@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 
 from legato.core.broker import Broker
 from legato.core.consumers import Consumer
-from legato.core.message import Message
+from legato.core.message import Message, MessageRun
 from legato.core.transaction import Transaction
 from legato.server.config.bounds import Timeouts
 from legato.server.links.link_roles import DeliveryLink
@@ -69,7 +69,7 @@ class TimeoutReview:
         for peer in list(self._peers):
             timeouts = self._timeouts_of(peer)
             for receiver in list(peer.receivers):
-                if isinstance(receiver, Consumer) and receiver.unsettled:
+                if isinstance(receiver, Consumer) and receiver.held:
                     watched[receiver] = seen = self._watched.get(receiver) or _Watched()
                     self._review_consumer(peer, receiver, seen, timeouts, now_us)
             peer.slow_consumers = sum(receiver in watched and watched[receiver].is_slow for receiver in peer.receivers)
@@ -84,13 +84,15 @@ class TimeoutReview:
         timeout_s = _shortest(own_s, timeouts.acknowledgement_timeout_s)
         if timeout_s:
             self._take_back(consumer, seen, timeout_s, now_us)
-        oldest = next(iter(consumer.unsettled.values()), None)
+        oldest = next(iter(consumer.held.values()), None)
         if oldest is None:
             seen.is_slow = False
-        elif seen.head != oldest.handle:
-            seen.head, seen.head_us, seen.is_slow = oldest.handle, now_us, False
+            return
+        handle = oldest.handle + (oldest.settled if isinstance(oldest, MessageRun) else 0)
+        if seen.head != handle:
+            seen.head, seen.head_us, seen.is_slow = handle, now_us, False
         elif self.slow_consumer_s and now_us - seen.head_us >= self.slow_consumer_s * 1_000_000:
-            waits = consumer.queue.depth > len(consumer.unsettled)
+            waits = consumer.queue.depth > consumer.unsettled_count
             if waits and not seen.is_slow:
                 log.warning(
                     "! a consumer of %a is slow: %a (%s) has not settled its oldest delivery for %g s",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable
 from functools import partial
+from itertools import groupby
 from typing import Any
 
 from legato.amqp.codec.sections import with_delivery
@@ -32,7 +33,7 @@ from legato.core.effects import (
     StagePublished,
     StageRefused,
 )
-from legato.core.message import Message
+from legato.core.message import Message, MessageRun, RunPart
 from legato.core.records import Archive
 from legato.core.transactions import ROLLED_BACK, UNKNOWN_TXN
 from legato.server.links.link_roles import (
@@ -118,13 +119,32 @@ class Executor:
         outlet: DeliveryLink = consumer.port
         self.touched.add(outlet.peer)
         if self._broker.uploads.has_larges:
-            self._deliver_any(consumer, outlet, effect.messages)
+            self._deliver_any(consumer, outlet, _apart(consumer, effect.messages))
             return
         if outlet.settled:
-            self._deliver_settled(consumer, outlet, effect.messages)
+            self._deliver_settled(consumer, outlet, _apart(consumer, effect.messages))
             return
+        if not consumer.runs:
+            self._send(consumer, outlet, effect.messages)  # type: ignore[arg-type]
+            return
+        for is_run, entries in groupby(effect.messages, key=_is_run):
+            if not is_run:
+                self._send(consumer, outlet, [*entries])  # type: ignore[list-item]
+                continue
+            for run in entries:
+                self._send_run(consumer, outlet, run)  # type: ignore[arg-type]
+
+    def _send_run(self, consumer: Consumer, outlet: DeliveryLink, run: MessageRun) -> None:
+        if not run.is_whole:
+            # Some command needed its messages before it was sent.
+            self._send(consumer, outlet, run.apart())
+            return
+        assert run.content is not None
+        run.handle = outlet.link.send_run(run.content, run.ends, run.seq, run)
+        run.content = None
+
+    def _send(self, consumer: Consumer, outlet: DeliveryLink, messages: list[Message]) -> None:
         exact = consumer.reports_presented
-        messages = effect.messages
         bodies: list[bytes] = []
         for message in messages:
             data = message.body
@@ -242,6 +262,11 @@ class Executor:
     def _confirm_acknowledged(self, effect: ConfirmAcknowledged) -> None:
         by_consumer: dict[Consumer, list[int]] = {}
         for consumer, message in effect.messages:
+            if isinstance(message, RunPart):
+                to: DeliveryLink = consumer.port
+                to.link.confirm_run(message.run.handle + message.at, message.length)
+                self.touched.add(to.peer)
+                continue
             if consumer in by_consumer:
                 by_consumer[consumer].append(message.handle)
             else:
@@ -294,6 +319,20 @@ class Executor:
             link.add_credit(port.owed)
             port.owed = 0
         self.touched.add(port.peer)
+
+
+def _is_run(entry: Message | MessageRun) -> bool:
+    return isinstance(entry, MessageRun)
+
+
+def _apart(consumer: Consumer, entries: list[Message | MessageRun]) -> list[Message]:
+    """What a consumer is given, with messages in the places of runs; they are told apart for it, too."""
+    messages: list[Message] = []
+    for entry in entries:
+        messages += entry.apart() if isinstance(entry, MessageRun) else [entry]
+    if consumer.runs:
+        assert consumer.unsettled
+    return messages
 
 
 def _close(link: Link, condition: str, description: str, info: dict[str, Any] | None) -> None:

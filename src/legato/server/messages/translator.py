@@ -16,6 +16,7 @@ from legato.amqp import names
 from legato.amqp.codec.header import Header
 from legato.amqp.codec.message import DataBody, encode_message
 from legato.amqp.engine.events import (
+    AcceptedRun,
     Attached,
     Closed,
     Detached,
@@ -45,7 +46,7 @@ from legato.amqp.engine.outcomes import (
 )
 from legato.core.broker import Broker
 from legato.core.consumers import Browser, Consumer
-from legato.core.message import Message
+from legato.core.message import Message, MessageRun
 from legato.core.transaction import Disposal
 from legato.core.transactions import DROPPED
 from legato.quoting import quoted
@@ -128,6 +129,8 @@ class Translator:
                     self._transfers.transfer(peer, event, now_us)  # type: ignore[arg-type]
                 elif kind is Disposition:
                     self._disposition(peer, event)  # type: ignore[arg-type]
+                elif kind is AcceptedRun:
+                    self._accepted_run(peer, event)  # type: ignore[arg-type]
                 elif kind is Flow:
                     flows[event.link] = None  # type: ignore[attr-defined]
                 elif kind is TransferRun:
@@ -158,8 +161,23 @@ class Translator:
 
     # -- outcomes ----------------------------------------------------------------------------------------------
 
+    def _accepted_run(self, peer: Peer, event: AcceptedRun) -> None:
+        consumer = event.link.context
+        run: MessageRun = event.context
+        at, count = event.at, event.count
+        if type(consumer) is Consumer and self._broker.settlement.acknowledge_run(
+            consumer, run, at, count, confirm=not event.settled
+        ):
+            return
+        for place in range(at, at + count):
+            handle = event.delivery + place - at
+            self._disposition(peer, Disposition(event.link, (run, place), ACCEPTED, event.settled, handle))
+
     def _disposition(self, peer: Peer, event: Disposition) -> None:
         message = event.context
+        if type(message) is tuple:
+            run, place = message
+            message = _message_of(run, place)
         link = event.link
         consumer = link.context
         if type(message) is not Message or type(consumer) is not Consumer:
@@ -335,6 +353,16 @@ class Translator:
         if ending is LinkEnding.CONNECTION_CLOSED and not self._containers.is_connected(peer.container):
             self._broker.reservations.release_container(peer.container)
             self._expiry_timers.release(peer.container)
+
+
+def _message_of(run: MessageRun, place: int) -> Message:
+    """One message of a run, which is needed by itself."""
+    holder = run.consumer
+    message = run.apart()[place]
+    if holder is not None:
+        # It has messages in place of its runs from now on.
+        assert holder.unsettled is not None
+    return message
 
 
 def _disposal_of(outcome: Outcome | None) -> Disposal | None:
