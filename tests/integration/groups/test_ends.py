@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import threading
+from pathlib import Path
 
 import pytest
 
 from legato.client import ConnectionFactory, Queue
-from legato.errors import IllegalStateError
+from legato.errors import IllegalStateError, JMSError
 from legato.spark.connector.requests import Requests
+from tests.attacks.secrets import _offer_plain, listening
 from tests.integration.groups.conftest import Connect, Groups
+from tests.support.server import server
 
 WAIT_S = 30.0
 
@@ -84,3 +87,25 @@ def test_what_asks_management_reaches_a_group_by_its_name(calm_groups: Groups) -
         assert requests.host == f"127.0.0.1:{calm_groups.ports['rest']}"
     finally:
         requests.close()
+
+
+def test_a_host_that_only_a_broker_named_does_not_hear_the_password(tmp_path: Path) -> None:
+    """It offers nothing but PLAIN, in the clear; the user has named the other host."""
+    made = Groups(tmp_path)
+    words: list[bytes] = []
+    with listening() as other:
+        threading.Thread(target=_offer_plain, args=(other, words), daemon=True).start()
+        made.ports["rest"] = other.getsockname()[1]
+        made.write_map({"rest.#": "rest", "orders.#": "orders"})
+        file = made.configuration("orders", '[auth]\nusers = { ann = "topsecret" }\n')
+        file.chmod(0o600)
+        with server(tmp_path / "orders", "--config", str(file), port=made.ports["orders"]):
+            url = f"amqp://ann:topsecret@127.0.0.1:{made.ports['orders']}?connect_attempts=1"
+            with ConnectionFactory(url).create_connection() as connection:
+                session = connection.create_session()
+                with pytest.raises(JMSError, match="was named by another broker"):
+                    session.create_producer(Queue("rest.secret"))
+                # What is at home goes on.
+                session.create_producer(Queue("orders.open")).send("here")
+    assert words
+    assert not any(b"topsecret" in word for word in words)
