@@ -14,6 +14,8 @@ from legato.replication.patience import ATTEMPT_S, Patience
 
 SILENCE_S = 1.0
 """After so long a silence a follower asks whether the log goes on where it was sent nothing."""
+LOOK_S = 0.5
+"""So long it may ask, beyond the time that whoever takes has."""
 FILL_BYTES = 1 << 22
 
 
@@ -73,7 +75,7 @@ class ChainedFollowing:
             self._put(messages)
         elif now_s - self._heard_s >= SILENCE_S and not self._closed.is_set():
             self._heard_s = now_s
-            self._look_behind()
+            self._look_behind(min(max(timeout_s, LOOK_S), ATTEMPT_S))
         self._count(self._chain)
 
     def _put(self, messages: Sequence[Message]) -> None:
@@ -83,10 +85,10 @@ class ChainedFollowing:
             if message.sequence == self._chain.looked_at + 1:  # else it was sent again, or a gap is to be filled first
                 self._ready.extend(self._chain.feed([message]))
 
-    def _look_behind(self) -> None:
+    def _look_behind(self, timeout_s: float) -> None:
         """Go on where servers send nothing though the log does, as they do where messages are missing at its end."""
         try:
-            last = self._engine.bounds(ATTEMPT_S).last
+            last = self._engine.bounds(timeout_s).last
         except LogUnavailableError:
             return
         self._fill(last)

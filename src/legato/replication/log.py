@@ -163,7 +163,7 @@ class Following(Protocol):
         A log that is unavailable is silent: `take` returns nothing, and what follows when it is back.
 
         Args:
-            timeout_s: wait no longer; nothing is returned then.
+            timeout_s: wait about so long, half a second more while servers are silent; nothing is returned then.
             limit_bytes: stop at this size, but not before one record.
 
         Raises:
