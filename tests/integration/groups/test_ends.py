@@ -10,7 +10,8 @@ import pytest
 from legato.client import ConnectionFactory, Queue
 from legato.errors import IllegalStateError, JMSError
 from legato.spark.connector.requests import Requests
-from tests.attacks.secrets import _offer_plain, listening
+from tests.attacks.ground import listening
+from tests.attacks.secrets import _offer_plain
 from tests.integration.groups.conftest import Connect, Groups
 from tests.support.server import server
 
