@@ -51,8 +51,16 @@ class Side:
         return processor_s_of_all() - processor_s_of_family(self.other_pid)
 
 
+@dataclass(frozen=True)
+class Run:
+    """Rows a second, and processor time for each, of Spark and of the side's broker."""
+
+    rate: float
+    processor_us: float
+
+
 class Work:
-    """What is measured: each returns rows a second."""
+    """What is measured, without what goes before it."""
 
     def __init__(self, spark: SparkSession, scratch: Path, count: int, size: int) -> None:
         self._spark = spark
@@ -68,16 +76,16 @@ class Work:
         rows = side.format.outgoing(self._spark.read.parquet(str(self.rows)))
         rows.write.format(side.format.name).options(**side.format.sink(place)).mode("append").save()
 
-    def write_batch(self, side: Side) -> float:
+    def write_batch(self, side: Side) -> Run:
         """A batch of all rows."""
         place = next(self._names)
-        return self._timed(lambda: self.fill(side, place))
+        return self._timed(side, lambda: self.fill(side, place))
 
-    def count_batch(self, side: Side) -> float:
+    def count_batch(self, side: Side) -> Run:
         """How many there are, with all columns."""
-        return self._timed(lambda: self._check(self._waiting(side).count()))
+        return self._timed(side, lambda: self._check(self._waiting(side).count()))
 
-    def sum_batch(self, side: Side) -> float:
+    def sum_batch(self, side: Side) -> Run:
         """The length of all bodies as text."""
         length = f"sum(length(cast({side.format.value} as string))) as length"
 
@@ -85,28 +93,28 @@ class Work:
             found = self._waiting(side).selectExpr(length).collect()[0]["length"]
             self._check(found // self._size)
 
-        return self._timed(work)
+        return self._timed(side, work)
 
     def _waiting(self, side: Side) -> DataFrame:
         return self._spark.read.format(side.format.name).options(**side.format.source("waiting")).load()
 
-    def write_stream(self, side: Side) -> float:
+    def write_stream(self, side: Side) -> Run:
         """A stream of all rows, in ten batches."""
         place = next(self._names)
         rows = self._spark.readStream.schema("key string, value binary").option("maxFilesPerTrigger", 1)
         outgoing = side.format.outgoing(rows.parquet(str(self.rows)))
-        return self._timed(lambda: self._stream(outgoing, side.format.name, side.format.sink(place)))
+        return self._timed(side, lambda: self._stream(outgoing, side.format.name, side.format.sink(place)))
 
-    def read_stream(self, side: Side) -> float:
+    def read_stream(self, side: Side) -> Run:
         """A stream of all rows with all columns into nothing, in ten batches."""
         rows = self._stream_of(side)
-        return self._timed(lambda: self._stream(rows, "noop", {}))
+        return self._timed(side, lambda: self._stream(rows, "noop", {}))
 
-    def read_into_parquet(self, side: Side) -> float:
+    def read_into_parquet(self, side: Side) -> Run:
         """A stream of all rows' keys, times and bodies into Parquet."""
         rows = self._stream_of(side).select(side.format.key, "timestamp", side.format.value)
         target = {"path": str(self._scratch / next(self._names))}
-        return self._timed(lambda: self._stream(rows, "parquet", target))
+        return self._timed(side, lambda: self._stream(rows, "parquet", target))
 
     def _stream_of(self, side: Side) -> DataFrame:
         """Legato's stream consumes what it reads: its queue is filled before. Kafka's topic is read again."""
@@ -128,10 +136,11 @@ class Work:
         if found != self._count:
             raise RuntimeError(f"{found} rows came, of {self._count}")
 
-    def _timed(self, work: Callable[[], None]) -> float:
-        began = time.monotonic()
+    def _timed(self, side: Side, work: Callable[[], None]) -> Run:
+        before_s, began = side.processor_s(), time.monotonic()
         work()
-        return self._count / (time.monotonic() - began)
+        took, spent_s = time.monotonic() - began, side.processor_s() - before_s
+        return Run(self._count / took, spent_s / self._count * 1e6)
 
     def latency_ms(self, side: Side, rate: int, seconds: float) -> tuple[float, float]:
         """The median and the 99th percentile from the instant a send was due to its row in the driver."""
@@ -204,7 +213,7 @@ class Rate:
     """A case that gives rows a second."""
 
     name: str
-    run: Callable[[Side], float]
+    run: Callable[[Side], Run]
     goal: Goal | None
 
 
@@ -220,19 +229,19 @@ def rates(work: Work) -> list[Rate]:
     ]
 
 
-def compare(case: Rate, own: Side, peer: Side, pairs: int, count: int, peer_name: str) -> Outcome:
+def compare(case: Rate, own: Side, peer: Side, pairs: int, peer_name: str) -> Outcome:
     """Warm both with a run, then run them in turn."""
     case.run(own), case.run(peer)
     outcome = Outcome(case.name, Aim("rows/s", case.goal), peer=peer_name)
     for _ in range(pairs):
-        figures, spent = [], []
+        runs = []
         for side in (own, peer):
-            before = side.processor_s()
-            figures.append(case.run(side))
-            spent.append((side.processor_s() - before) / count * 1e6)
-            note(f"{case.name}, {side.format.name}: {figures[-1]:,.0f} rows/s; {spent[-1]:.2f} us of processor time")
-        outcome.pairs.append(Pair(*figures))
-        outcome.processor_us.append(Pair(*spent))
+            runs.append(run := case.run(side))
+            note(
+                f"{case.name}, {side.format.name}: {run.rate:,.0f} rows/s; {run.processor_us:.2f} us of processor time"
+            )
+        outcome.pairs.append(Pair(*(run.rate for run in runs)))
+        outcome.processor_us.append(Pair(*(run.processor_us for run in runs)))
     return outcome
 
 
@@ -317,7 +326,7 @@ def main() -> None:
             work.fill(side, "waiting")
         for case in rates(work):
             if given.only in case.name:
-                outcomes.append(compare(case, own, peer, given.pairs, given.count, peer_name))
+                outcomes.append(compare(case, own, peer, given.pairs, peer_name))
         if given.only in "latency":
             outcomes += latencies(work, own, peer, given, peer_name)
         if given.only in "first batch":
