@@ -21,7 +21,7 @@ endef
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_NO_INPUT := 1
 
-.PHONY: help install demo test test-full check unit attacks bench-logins chaos log-chaos machine-chaos drill-chaos bench browser contract audit-checks cli-reference site audit-dependencies faces fuzz attack-fairness fleet kills message-states lock wheels clean
+.PHONY: help install demo test test-replicated test-full check unit attacks bench-logins chaos log-chaos machine-chaos drill-chaos bench browser contract audit-checks cli-reference site audit-dependencies faces fuzz attack-fairness fleet kills message-states lock wheels clean
 .DEFAULT_GOAL := help
 
 help: ## Show this list
@@ -89,6 +89,10 @@ kills: $(INSTALLED) ## A Celery worker and a FastStream service through 20 kills
 
 log-chaos: $(INSTALLED) ## Servers of a replicated log killed, stopped, cut off, wiped, damaged for ten minutes; options in ARGS="--minutes 60 --seed 7"
 	@$(BIN)/python -m tests.stress.log_chaos $(ARGS)
+
+test-replicated: $(INSTALLED) ## The client's failover over brokers with a replicated log and stores of their own
+	$(BIN)/python -m pytest -q -n 2 --replicated $(addprefix tests/integration/client/test_,failover.py failover_contracts.py \
+		failover_contracts_in_flight.py failover_contracts_told.py duplicates_failover.py transactions.py returning.py) $(ARGS)
 
 machine-chaos: $(INSTALLED) ## Three machines, each a broker and a log server, killed, stopped, wiped for ten minutes; options in ARGS="--minutes 60 --seed 7"
 	@$(BIN)/python -m tests.stress.machine_chaos $(ARGS)

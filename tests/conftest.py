@@ -10,6 +10,8 @@ import pytest
 from hypothesis import settings
 from xdist.scheduler import LoadFileScheduling  # type: ignore[import-untyped]
 
+from legato.testing.log_servers import log_servers
+from tests.support.broker import LOG_SERVERS
 from tests.support.examples import QUICK
 from tests.support.forked_process import quick_starts
 
@@ -48,6 +50,21 @@ class OneSpark(LoadFileScheduling):  # type: ignore[misc]
 def _quick_starts() -> Iterator[None]:
     """Each broker is forked from a process that has loaded its modules, which saves most of what its start costs."""
     with quick_starts():
+        yield
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--replicated", action="store_true", help="pairs of brokers have a replicated log and two stores")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _log_servers(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Servers of a log for `--replicated`, of each worker."""
+    if not request.config.getoption("--replicated"):
+        yield
+        return
+    with log_servers() as servers, pytest.MonkeyPatch.context() as patching:
+        patching.setenv(LOG_SERVERS, servers.url)
         yield
 
 

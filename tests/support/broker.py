@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import queue
 import signal
@@ -17,6 +18,13 @@ from tests.support.server import free_port
 
 READY_WAIT_S = 60.0
 SOURCES = Path(__file__).parents[2] / "src"
+LOG_SERVERS = "LEGATO_TESTS_LOG_SERVERS"
+_groups = itertools.count(1)
+
+
+def log_servers_of_run() -> str:
+    """The servers of the log by which pairs of this run are replicated; empty if they share a store."""
+    return os.environ.get(LOG_SERVERS, "")
 
 
 class BrokerProcess:
@@ -82,10 +90,14 @@ class BrokerProcess:
 
 
 class BrokerPair:
-    """A primary and a backup; `fail_over` kills the one, waits for the other, and starts the killed one again."""
+    """A primary and a backup; `fail_over` kills the one, waits for the other, and starts the killed one again.
+
+    With `pytest --replicated` each has a store of its own, kept the same by a replicated log.
+    """
 
     def __init__(self, directory: Path, extra: tuple[str, ...] = ()) -> None:
-        self.store = directory / "store"
+        self._directory = directory
+        self._group = f"pair-{os.getpid()}-{next(_groups)}"
         self._log = directory / "brokers.log"
         self._extra = extra
         self.primary = self._start(free_port())
@@ -94,7 +106,16 @@ class BrokerPair:
         self.backup.wait_for("backup")
 
     def _start(self, port: int) -> BrokerProcess:
-        return BrokerProcess(self.store, port, self._log, self._extra)
+        replicate = ("--replicate", servers, "--group", self._group) if (servers := log_servers_of_run()) else ()
+        return BrokerProcess(self._store_of(port), port, self._log, (*self._extra, *replicate))
+
+    def _store_of(self, port: int) -> Path:
+        return self._directory / (f"store-{port}" if log_servers_of_run() else "store")
+
+    @property
+    def store(self) -> Path:
+        """The store of the present primary."""
+        return self._store_of(self.primary.port)
 
     @property
     def url(self) -> str:

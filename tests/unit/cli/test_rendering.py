@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from legato.cli.rendering import QUEUE_COLUMNS, _age, print_nodes, print_status
+from legato.cli.rendering import QUEUE_COLUMNS, _age, print_nodes, print_status, replication_lines
 from legato.sizes import size
 
 
@@ -76,3 +76,37 @@ def test_the_status_fits_eighty_columns_and_breaks_no_word(
         assert whole in shown, whole
     assert "The store uses 5.0 GiB, and has room for 7.0 GiB more." in " ".join(shown.split())
     assert "1,795,399" not in shown, "times are times, not microseconds"
+
+
+def test_a_replicated_broker_says_in_words_how_its_log_is() -> None:
+    server = {"server": "log-1", "leads": True, "current": True, "lag": 0, "synced": True}
+    other = server | {"server": "log-2", "leads": False}
+    well = {
+        "state": "leads",
+        "group": "orders",
+        "sequence": 1234,
+        "behind": 0,
+        "commits": 1000,
+        "voided": 0,
+        "lease_ms": 500,
+        "sure": True,
+        "quorum": True,
+        "log_bytes": 1 << 20,
+        "servers": [server, other],
+        "trouble": [],
+    }
+    assert replication_lines(None) == []
+    ((line, _),) = replication_lines(well)
+    assert "group orders, record 1,234 of the log; 2 of 2 log servers are current, log-1 leads" in line
+    ill = well | {
+        "sure": False,
+        "quorum": False,
+        "servers": [server | {"leads": False, "synced": False}, other | {"current": False}],
+        "trouble": ["log-2 does not answer."],
+    }
+    said = [line for line, _ in replication_lines(ill)]
+    assert "1 of 2 log servers are current, nobody leads" in said[0]
+    assert said[1].startswith("The log has no quorum: nothing is confirmed")
+    assert said[2].startswith("The log has not answered for 500 ms")
+    assert said[3].startswith("log-1 confirms before it writes to disk")
+    assert said[4] == "The log: log-2 does not answer."
