@@ -30,17 +30,19 @@ def dispatch_in_order(
     passed_over: list[Message] = []
     blocked_by_mark = False
     while ring:
-        if (
-            len(ring) == 1
-            and main.ready
-            and not main.returned
-            and len(queue.order) == 1
-            and _give_run(main, ring[0], now_us, given)
-        ):
+        if _may_give_run(queue) and _give_run(main, ring[0], now_us, given):
             continue
         lane = queue.next_lane(archive)
         if lane is None:
             break
+        run = lane.first_run
+        if run is not None:
+            if run.seq > lane.mark:
+                blocked_by_mark = True
+                break
+            # It may have been read just now.
+            if _may_give_run(queue) and _give_run(main, ring[0], now_us, given):
+                continue
         head = lane.head()
         assert head is not None
         if head.expires_us and head.expires_us <= now_us:
@@ -67,6 +69,12 @@ def dispatch_in_order(
     for message in passed_over:
         queue.put_back(message)
     return blocked_by_mark
+
+
+def _may_give_run(queue: Queue) -> bool:
+    """Whether all that waits is for one consumer, and in the window of one lane."""
+    main = queue.main
+    return bool(len(queue.ring) == 1 and main.ready and not main.returned and len(queue.order) == 1)
 
 
 def give(consumer: Consumer, message: Message, archive: Archive, now_us: int, given: Given) -> None:

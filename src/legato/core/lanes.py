@@ -9,8 +9,10 @@
 
 from __future__ import annotations
 
+from array import array
 from collections import deque
 from heapq import heapify, heappop, heappush
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from legato.core.message import Message, MessageRun
@@ -21,6 +23,8 @@ from legato.limits import FIRST_LOAD_MESSAGES, WINDOW_BYTES, WINDOW_MESSAGES
 if TYPE_CHECKING:
     from legato.core.queues import Queue
 
+RUN_MIN = 4
+"""Fewer neighbours that are read from disk are cheaper one by one."""
 LANE_SHIFT = 56
 """The bits of a sequence number above these say which lane it is of."""
 PRIORITY_DEFAULT = 4
@@ -163,6 +167,8 @@ class Lane:
             if not stored:
                 self.loaded_seq = self.visible_seq
                 return False
+            neighbours: list[StoredMessage] = []
+            as_runs = self.number == 0 and self.queue.takes_runs
             for found in stored:
                 if found.seq > self.visible_seq:
                     # Durable, and not announced yet: nothing that may be had is before it.
@@ -171,11 +177,29 @@ class Lane:
                 self.loaded_seq = found.seq
                 if found.seq in self.claimed:
                     continue
-                self.ready.append(self.restored(found))
                 self.window_bytes += len(found.body)
+                if as_runs and found.seq > self.flag_upto and found.is_plain:
+                    if neighbours and neighbours[-1].seq != found.seq - 1:
+                        self._join(neighbours)
+                    neighbours.append(found)
+                    continue
+                self._join(neighbours)
+                self.ready.append(self.restored(found))
+            self._join(neighbours)
             if self.ready:
                 return True
         return False
+
+    def _join(self, neighbours: list[StoredMessage]) -> None:
+        """Plain neighbours that were read join the window, as a run if they are not few; the list is empty then."""
+        if len(neighbours) < RUN_MIN:
+            self.ready.extend(map(self.restored, neighbours))
+        else:
+            bodies = [found.body for found in neighbours]
+            run = MessageRun(self.queue, neighbours[0].seq, b"".join(bodies), array("I", accumulate(map(len, bodies))))
+            self.ready.append(run)
+            self.run_messages += run.count - 1
+        neighbours.clear()
 
     def unload(self) -> None:
         """Nobody receives any more: what was never dispatched waits on disk (promise 6)."""
@@ -244,15 +268,28 @@ class Lane:
         """A run that was claimed when it was taken away is not on disk any more."""
         self.claimed.difference_update(range(run.seq, run.seq + run.count))
 
-    def head(self) -> Message | None:
-        """The next message in order, if it is in the heap."""
+    @property
+    def waits(self) -> bool:
+        """Whether the next message in order is in the heap."""
         returned = self.returned
         while returned and not returned[0].waiting:
             heappop(returned)
-        if returned:
-            return returned[0]
-        if not self.ready:
+        return bool(returned or self.ready)
+
+    @property
+    def first_run(self) -> MessageRun | None:
+        """The run that is next in order, if it is a run; ask after `waits`."""
+        if self.returned or not self.ready:
             return None
+        first = self.ready[0]
+        return first if isinstance(first, MessageRun) else None
+
+    def head(self) -> Message | None:
+        """The next message in order, if it is in the heap; a run before it is told apart."""
+        if not self.waits:
+            return None
+        if self.returned:
+            return self.returned[0]
         if self.ready[0].__class__ is MessageRun:
             self.tell_apart()
         first = self.ready[0]

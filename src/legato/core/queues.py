@@ -153,6 +153,11 @@ class Queue:
         """Whether an exclusive queue is kept for the consumer that it gives to."""
         return any(reservation.leads for reservation in self.reservations.values())
 
+    @property
+    def takes_runs(self) -> bool:
+        """Whether who receives from it takes runs, and need not share them with others."""
+        return len(self.consumers) == 1 and self.consumers[0].takes_runs
+
     def gives_to(self, consumer: Consumer) -> bool:
         """Whether one of its consumers may have more than it has: of an exclusive queue only the first one."""
         return not self.settings.exclusive or (self.consumers[0] is consumer and not self.led)
@@ -220,9 +225,9 @@ class Queue:
         return [(lane, lane.last_seq) for lane in self.order if lane.last_seq > lane.visible_seq]
 
     def next_lane(self, archive: Archive) -> Lane | None:
-        """The highest lane in which something waits; its head is in the heap."""
+        """The highest lane in which something waits; its head is in the heap, maybe in a run."""
         for lane in self.order:
-            if lane.head() is not None or lane.load(archive):
+            if lane.waits or lane.load(archive):
                 return lane
         return None
 

@@ -197,6 +197,11 @@ class StoredMessage(msgspec.Struct, gc=False):
     history: list[Attempt] = []
     """The last failed deliveries, oldest first, at most `limits.HISTORY_ATTEMPTS`."""
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether nothing is to be remembered of it, and it does not expire."""
+        return not (self.count or self.flagged or self.expires_us or self.history)
+
 
 class KeptId(msgspec.Struct, frozen=True, gc=False):
     """A duplicate id that an address remembers: its number there, and the message that had it."""

@@ -227,7 +227,7 @@ def test_the_window_leaves_the_heap_with_the_last_consumer() -> None:
     s = Scenario()
     s.publish("q", *(b"%d" % n for n in range(100)))
     consumer = s.consumer("q", 10)
-    assert len(s.broker.directory.queue("q").main.ready) == limits.FIRST_LOAD_MESSAGES - 10
+    assert len(s.broker.directory.queue("q").main.window()) == limits.FIRST_LOAD_MESSAGES - 10
     s.broker.receivers.detach(consumer, clean=True)
     assert len(s.broker.directory.queue("q").main.ready) == 0
     other = s.consumer("q", 100)

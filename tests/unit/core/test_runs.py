@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from legato.core.consumers import Consumer
 from legato.core.fact_runs import single_facts
-from legato.core.facts import MessagesStored
-from legato.core.message import Message
+from legato.core.facts import MessagesConsumed, MessagesStored
+from legato.core.message import Message, MessageRun
 from legato.core.queues import Queue
 from tests.support.examples import examples
 from tests.support.scenario import RunTokens, Scenario
@@ -66,7 +66,11 @@ class Side:
                 scenario.run()
                 scenario.full = False
             case ("attach", credit):
-                self.consumers.append(scenario.consumer("q", credit, name=f"c{len(self.consumers)}"))
+                consumer = scenario.consumer("q", 0, name=f"c{len(self.consumers)}")
+                consumer.takes_runs = self.in_runs
+                self.consumers.append(consumer)
+                broker.receivers.flow(consumer, credit, False, scenario.now_us)
+                scenario.run()
             case ("flow", which, credit) if self.consumers:
                 consumer = self.consumers[which % len(self.consumers)]
                 broker.receivers.flow(consumer, credit, False, scenario.now_us)
@@ -126,6 +130,7 @@ class Side:
             [[message.seq for message in consumer.copies_of_unsettled()] for consumer in self.consumers],
             [(consumer.credit, consumer.unsent_bytes, consumer.unsettled_count) for consumer in self.consumers],
             scenario.acknowledged,
+            scenario.seen,
             (queue.stored, queue.consumed, queue.bytes, queue.delivered, queue.main.mark, queue.in_flight),
             (self.producer.last, self.producer.stored, [*self.producer.refused]),
             scenario.store.messages(queue.id, 0, 1000, 1 << 20),
@@ -133,7 +138,7 @@ class Side:
 
 
 def shown(message: Message) -> tuple[Any, ...]:
-    return message.seq, message.body, message.size, message.count, message.flagged
+    return message.seq, message.body, message.size
 
 
 STEPS = st.one_of(
@@ -172,6 +177,21 @@ def test_a_run_is_one_fact_as_long_as_nobody_tells_its_messages_apart() -> None:
     facts = [fact for fact in side.scenario.facts if isinstance(fact, MessagesStored)]
     assert [(fact.seq, fact.count, fact.number) for fact in facts] == [(1, 5, 1)]
     assert side.scenario.confirmed == [f"{number:09}" for number in range(5)]
+
+
+def test_messages_that_were_stored_one_by_one_are_given_in_runs_when_they_are_read() -> None:
+    side = Side(in_runs=True)
+    side.in_runs = False
+    side.do(("publish", 9, True, True))
+    side.do(("run",))
+    side.in_runs = True
+    side.do(("attach", 7))
+    (consumer,) = side.consumers
+    assert [(run.seq, run.count) for run in consumer.held.values() if isinstance(run, MessageRun)] == [(1, 7)]
+    side.accept_first(consumer, 7, confirm=False)
+    side.do(("run",))
+    consumed = [fact for fact in side.scenario.facts if isinstance(fact, MessagesConsumed)]
+    assert [(fact.seq, fact.count) for fact in consumed] == [(1, 7)]
 
 
 def test_a_run_that_finds_no_room_is_refused_message_by_message_and_may_come_again() -> None:
