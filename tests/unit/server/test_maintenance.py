@@ -42,7 +42,7 @@ def test_the_bound_of_the_log_holds_however_much_is_committed_between_two_looks(
     epoch = store.begin_epoch("b", NOW_US).epoch
     for _ in range(5):
         commit(store, epoch, 1000)
-        kept._forget(False)
+        kept.forget(False)
         assert store.log_bytes() <= 1.5 * BYTES, "whole pages"
     store.close()
 
@@ -56,7 +56,7 @@ def test_a_small_map_bounds_the_log_by_its_share_of_it(tmp_path: Path) -> None:
     epoch = store.begin_epoch("b", NOW_US).epoch
     for _ in range(20):
         commit(store, epoch, 1000)
-        kept._forget(False)
+        kept.forget(False)
     assert 0 < store.log_bytes() <= map_bytes * limits.LOG_SHARE + 3 * 4096
     store.close()
 
@@ -66,9 +66,9 @@ def test_what_a_ledger_has_goes_at_once(upkept: tuple[LmdbStore, Upkeep], monkey
     store, kept = upkept
     commit(store, store.begin_epoch("b", NOW_US).epoch, 99)
     kept.exported_through = lambda: 90
-    kept._forget(False)
+    kept.forget(False)
     assert store.log_range() == (91, 100)
-    kept._forget(False)
+    kept.forget(False)
     assert store.log_range() == (91, 100)
     store.close()
 
