@@ -10,6 +10,7 @@ import sys
 import textwrap
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,6 +18,7 @@ from legato.client import (
     AcknowledgeMode,
     BytesMessage,
     Connection,
+    ConnectionFactory,
     JMSContext,
     JMSError,
     MapMessage,
@@ -27,6 +29,7 @@ from legato.client import (
 )
 from tests.integration.client.helpers import WAIT_S, receive, texts
 from tests.support.broker import SOURCES, BrokerPair
+from tests.support.server import server
 
 Connect = Callable[..., Connection]
 MIB = 1 << 20
@@ -340,3 +343,38 @@ def run(program: str) -> str:
     )
     assert ran.returncode == 0, ran.stderr
     return ran.stdout
+
+
+@pytest.mark.parametrize("transacted", [False, True])
+def test_a_message_larger_than_the_broker_takes_is_refused_alone_and_says_how_large_it_may_be(
+    tmp_path: Path, large_file: Path, transacted: bool
+) -> None:
+    """It closed the producer's link, and the error was: the broker settled it without an outcome."""
+    said = rf"has [\d,]+ bytes, and the broker takes at most {2 * MIB:,} \(server\.max_message"
+    with (
+        server(tmp_path / "store", environment={"LEGATO_SERVER_MAX_MESSAGE_BYTES": "2 MiB"}) as broker,
+        ConnectionFactory(f"amqp://127.0.0.1:{broker.port}").create_connection() as connection,
+        connection.create_session(transacted=transacted) as session,
+    ):
+        connection.start()
+        queue = session.create_queue("bounded")
+        producer = session.create_producer(queue)
+
+        def send(body: Any) -> None:
+            producer.send(body)
+            if transacted:
+                session.commit()
+
+        for body in (bytes(2 * MIB), "x" * 2 * MIB, {"text": "x" * 2 * MIB}):
+            with pytest.raises(JMSError, match=said):
+                send(body)
+            if transacted:
+                session.rollback()
+        with large_file.open("rb") as file, pytest.raises(JMSError, match=said):
+            send(BytesMessage(stream=file))
+        if transacted:
+            session.rollback()
+        send("small")
+        assert texts(receive(session.create_consumer(queue), 1)) == ["small"]
+        if transacted:
+            session.commit()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+import sys
 from collections import deque
 from typing import TYPE_CHECKING
 
@@ -16,7 +17,7 @@ from legato.client.links.uploads import Upload
 from legato.client.mapping.conditions import error_of
 from legato.client.mapping.refusals import refused, released
 from legato.client.messages.destinations import Destination, Temporary
-from legato.client.messages.large import Region, unreadable
+from legato.client.messages.large import unreadable
 from legato.errors import JMSError
 
 if TYPE_CHECKING:
@@ -138,6 +139,7 @@ class SenderEnd:
         waiting = self.outgoing.waiting
         unconfirmed = self.outgoing.unconfirmed
         credit = link.credit
+        bytes_max = link.remote_max_message_bytes or sys.maxsize
         while credit > 0 and waiting and self._upload is None:
             send = waiting[0]
             transaction = send.transaction
@@ -150,11 +152,16 @@ class SenderEnd:
                 txn_id = transaction.id
                 if txn_id is None:
                     break
+            size = len(send.data) if send.stream is None else len(send.data) + send.stream.size
+            if size > bytes_max:
+                self._decide(self._uploaded(send), self._too_large(size, bytes_max))
+                continue
             if send.stream is not None:
-                self._begin_upload(link, send, send.stream, txn_id)
+                self._upload = Upload(link, send, send.stream, txn_id)
+                self.channel.transport.uploading.add(self)
                 continue
             if transaction is None:
-                credit -= self._send_run(link, credit)
+                credit -= self._send_run(link, credit, bytes_max)
                 continue
             unconfirmed.append(send)
             waiting.popleft()
@@ -168,14 +175,14 @@ class SenderEnd:
         if self.closing:
             self._detach_when_done()
 
-    def _send_run(self, link: Sender, credit: int) -> int:
+    def _send_run(self, link: Sender, credit: int, bytes_max: int) -> int:
         """Send the first of what waits and what follows that is like it: whole, and of no transaction; how many."""
         waiting, unconfirmed = self.outgoing.waiting, self.outgoing.unconfirmed
         run: list[Send] = []
         size = 0
         while waiting and len(run) < credit and size < RUN_BYTES_MAX:
             send = waiting[0]
-            if send.transaction is not None or send.stream is not None:
+            if send.transaction is not None or send.stream is not None or len(send.data) > bytes_max:
                 break
             # In this order: whoever flushes sees each of them at one of both places.
             unconfirmed.append(send)
@@ -188,18 +195,13 @@ class SenderEnd:
 
     # -- out of a file -----------------------------------------------------------------------------------
 
-    def _begin_upload(self, link: Sender, send: Send, stream: Region, txn_id: bytes | None) -> None:
-        """The first of what waits goes out of a file; until its end is on the wire it stays there, and others wait."""
-        size, limit = len(send.data) + stream.size, link.remote_max_message_bytes
-        if limit and size > limit:
-            error = JMSError(
-                f"The message for {self.destination} has {size} bytes, and the broker takes at most {limit}.",
-                code="amqp:link:message-size-exceeded",
-            )
-            self._decide(self._uploaded(send), error)
-            return
-        self._upload = Upload(link, send, stream, txn_id)
-        self.channel.transport.uploading.add(self)
+    def _too_large(self, size: int, bytes_max: int) -> JMSError:
+        """The broker would close the link of whoever sends that."""
+        return JMSError(
+            f"The message for {self.destination} has {size:,} bytes, and the broker takes at most {bytes_max:,} "
+            "(server.max_message_bytes).",
+            code="amqp:link:message-size-exceeded",
+        )
 
     @property
     def can_upload(self) -> bool:
