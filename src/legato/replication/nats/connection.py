@@ -131,8 +131,10 @@ class Connection:
         client = await self.client()
         asking = asyncio.ensure_future(client.request(subject, payload, timeout=timeout_s, headers=headers))
         self._asking.add(asking)
+        asking.add_done_callback(lambda asked: asked.cancelled() or asked.exception())
         try:
-            return await asking
+            # No time-out cancels it: the client subscribes to answers with its first request, or is deaf ever after.
+            return await asyncio.shield(asking)
         except asyncio.CancelledError:
             if client is self._client:  # else the connection was lost, and nobody will answer
                 raise
