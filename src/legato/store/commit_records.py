@@ -10,12 +10,12 @@ before it in the whole life of a store.
 
 from __future__ import annotations
 
-from typing import TypeAlias, assert_never
+from typing import TypeAlias, assert_never, get_args
 
 import msgspec
 
 from legato import __version__, limits
-from legato.core.facts import EpochBegan, LogRecord, decode_record, encode_record
+from legato.core.facts import AnyFact, EpochBegan, LogRecord, decode_record, encode_record
 from legato.core.records import Applied, Batch, CommitRecord, EpochRecord, Meta
 from legato.errors import FencedError, StoreCorruptError, StoreFormatError
 from legato.store.base import FORGOTTEN_FOR_EACH, FORMAT_VERSION
@@ -37,12 +37,17 @@ __all__ = [
 ]
 
 
+_FACTS_KNOWN = max(fact.__struct_config__.tag for fact in get_args(AnyFact))
+"""The highest tag of a fact: who does not know it cannot read a log that has it."""
+
+
 def rules() -> dict[str, int]:
     """The constants by which the same record could leave different stores in different versions."""
     return {
         "attempts kept": limits.HISTORY_ATTEMPTS,
         "batches kept": limits.BATCHES_KEPT,
         "duplicate ids forgotten": FORGOTTEN_FOR_EACH,
+        "facts known": _FACTS_KNOWN,
         "format": FORMAT_VERSION,
         "takers kept": limits.TAKEN_MESSAGES,
     }
