@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from legato.amqp.codec.types import Described, Symbol, UInt
@@ -128,6 +128,7 @@ _OTHERS = [b"\x44", b"\xa3\x01a", b"\x60\x00\x01", b"\xc0\x01\x00", b"\x00\x43\x
 _NUMBERS = st.sampled_from([*_UINTS, b"\x40"])
 
 
+@example([b"\x43", b"\x43", b"\x43", b"\x56\x02", b"\x52\x05"], b"", 0, 0)
 @given(
     st.one_of(
         st.lists(st.sampled_from([*_UINTS, *_FLAGS, *_OTHERS]), max_size=12),

@@ -207,7 +207,7 @@ def _usual_flow(data: bytes, at: int, end: int) -> tuple[int | None, bool] | Non
         code = data[at] if at < end else -1
         width = _WIDTHS.get(code, end)
         at += 1
-        if at + width > end or (code == _NULL and 0 < index < _HANDLE):
+        if at + width > end or (code == _NULL and 0 < index < _HANDLE) or (code == _BOOLEAN and data[at] > 1):
             return None
         if index == _HANDLE and code != _NULL:
             if code not in _UINTS:
