@@ -107,9 +107,9 @@ class Server:
         assert self._process is not None
         self._process.send_signal(number)
 
-    def wait_for_log(self, text: str) -> None:
+    def wait_for_log(self, text: str, wait_s: float = WAIT_S) -> None:
         """Wait until the process has logged that."""
-        deadline = time.monotonic() + WAIT_S
+        deadline = time.monotonic() + wait_s
         while text not in (logged := self.log.read_text()):
             assert self._process is None or self._process.poll() is None or text in self.log.read_text(), (
                 f"the server ended and did not log {text!r}; its log:\n{logged}"

@@ -21,7 +21,7 @@ from legato.cli.status import ask
 from legato.client import ConnectionFactory, Message, TextMessage
 from legato.core.facts import EpochEnded, MessageStored
 from legato.processes.log_servers import LogServer, LogServers
-from legato.replication.log import BEGINNING
+from legato.replication.log import BEGINNING, PATIENCE_S
 from legato.replication.nats import NatsSettings, open_log
 from legato.store.commit_records import CommitRecord, decode
 from legato.store.content_digest import content_digest
@@ -334,7 +334,7 @@ def test_a_broker_waits_for_servers_of_the_log_that_do_not_answer(tmp_path: Path
     (tmp_path / "a").mkdir()
     broker = Server(tmp_path / "a" / "store", "--replicate", "nats://127.0.0.1:1", "--group", "g").start()
     assert broker.role == "backup"
-    broker.wait_for_log("the replica waits")
+    broker.wait_for_log("the replica waits", 3 * PATIENCE_S)
     assert broker.stop() == 0
 
 
