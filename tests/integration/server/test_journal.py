@@ -142,7 +142,7 @@ def test_a_broker_whose_journal_is_gone_or_damaged_says_what_would_be_lost(runni
     assert f"{first} is missing; it may hold commits that were confirmed" in ends_with(running)
     first.write_bytes(whole[:4200] + b"\xff" + whole[4201:])
     os.chmod(first, 0o600)
-    assert re.search(r"is damaged: commit \d+ cannot be read, though \d+ commits? behind can", ends_with(running))
+    assert re.search(r"is damaged: commit \d+ cannot be read, though [1-9]\d* commits? behind can", ends_with(running))
     first.write_bytes(whole)
     running.start()
     assert Manager(AmqpPeer(running.port)).depth("q") == 3
