@@ -117,6 +117,7 @@ class LegatoBroker(LegatoRegistrator, BrokerUsecase[Delivery, Connection, Legato
             given.setdefault("close_timeout_s", CLOSE_TIMEOUT_S)
         self._factory = ConnectionFactory(uri, **given)
         self._login = secure
+        self._stopped = False
 
     def __repr__(self) -> str:
         state = "not connected" if self._connection is None else repr(self._connection)
@@ -130,13 +131,23 @@ class LegatoBroker(LegatoRegistrator, BrokerUsecase[Delivery, Connection, Legato
         return connection
 
     async def start(self) -> None:
-        """Connect, and begin to receive."""
+        """Connect, and begin to receive; returns early if it is stopped meanwhile.
+
+        Raises:
+            JMSError: a subscriber is refused, or the connection is gone for good.
+        """
+        self._stopped = False
         await self.connect()
         assert self._connection is not None
         self.config.logger.log(
             f"Connected to {quoted(self._connection.host)}", logging.INFO, {"address": "", "message_id": ""}
         )
-        await super().start()
+        try:
+            await super().start()
+        except JMSError:
+            # An application that is told to end stops us although it still waits here for a broker to come back.
+            if not self._stopped:
+                raise
 
     async def stop(
         self,
@@ -145,6 +156,7 @@ class LegatoBroker(LegatoRegistrator, BrokerUsecase[Delivery, Connection, Legato
         exc_tb: TracebackType | None = None,
     ) -> None:
         """Receive no more, wait for handlers, and close the connection."""
+        self._stopped = True
         await super().stop(exc_type, exc_val, exc_tb)
         connection, self._connection = self._connection, None
         await self.config.broker_config.disconnect()

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -19,6 +20,7 @@ from legato.client import ConnectionFactory, Queue, TextMessage
 from legato.errors import ConfigError
 from legato.faststream import LegatoBroker, LegatoMessage, LegatoResponse, LegatoRouter
 from legato.testing import LocalBroker, broker, broker_pair
+from tests.support.server import server
 
 WAIT_S = 20.0
 
@@ -393,6 +395,30 @@ def test_a_message_in_its_pause_comes_at_once_when_the_service_stops(running: Lo
         assert running.waiting(name) == 1
 
     told(story)
+
+
+def test_a_service_may_be_stopped_while_it_starts_without_a_broker(tmp_path: Path) -> None:
+    """FastStream's application does so when it is told to end before it runs."""
+
+    async def story() -> None:
+        service = LegatoBroker(f"amqp://127.0.0.1:{alone.port}?close_timeout_s=0.1")
+
+        @service.subscriber("starting")
+        async def handle(number: int) -> None:
+            """Never called."""
+
+        connection = await service.connect()
+        alone.kill()
+        while connection.host is not None:  # noqa: ASYNC110 - a thread of the client makes it so
+            await asyncio.sleep(0.01)
+        starting = asyncio.create_task(service.start())
+        await asyncio.sleep(0.05)
+        assert not starting.done()
+        await service.stop()
+        await starting
+
+    with server(tmp_path / "store") as alone:
+        told(story)
 
 
 def test_routers_have_prefixes_and_services_a_life(running: LocalBroker) -> None:
