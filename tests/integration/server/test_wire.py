@@ -17,6 +17,9 @@ from legato.failpoints import VARIABLE, DrillOrders
 from tests.support.amqp_peer import AmqpPeer, Refused, data_of, text
 from tests.support.server import Server, server
 
+DETACH = b"\x00\x53\x16"
+"""How the body of a detach begins."""
+
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
@@ -155,6 +158,20 @@ def test_an_unknown_transaction_is_refused(peer: AmqpPeer) -> None:
     outcome = peer.discharge(peer.coordinator(), b"never declared")
     assert isinstance(outcome, Rejected)
     assert outcome.condition == "amqp:transaction:unknown-id"
+
+
+def test_a_refused_discharge_is_told_before_a_detach_that_came_with_it(peer: AmqpPeer) -> None:
+    """Nothing is to be stored, so the detach is answered at once; what came before it is answered first."""
+    from legato.amqp.codec.coordinator import encode_discharge
+
+    coordinator = peer.coordinator()
+    coordinator.send(encode_discharge(b"never declared", False), b"a", "discharge")
+    coordinator.detach()
+    peer.flush()
+    answers = b""
+    while DETACH not in answers:
+        answers += peer.socket.recv(1 << 16)
+    assert b"amqp:transaction:unknown-id" in answers[: answers.index(DETACH)]
 
 
 def test_a_browser_looks_and_takes_nothing(peer: AmqpPeer) -> None:

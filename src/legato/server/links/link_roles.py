@@ -179,13 +179,14 @@ class RunTokens(Sequence[SendToken]):
 
 
 class DischargeToken:
-    """The link and delivery to answer a discharge on."""
+    """The link and delivery to answer a discharge on, and what was attached there: the link may be leaving."""
 
-    __slots__ = ("delivery", "link")
+    __slots__ = ("delivery", "link", "port")
 
-    def __init__(self, link: Receiver, delivery: int) -> None:
+    def __init__(self, link: Receiver, delivery: int, port: Coordinator) -> None:
         self.link = link
         self.delivery = delivery
+        self.port = port
 
 
 def peer_of(link: Link) -> Peer:

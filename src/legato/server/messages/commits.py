@@ -79,6 +79,9 @@ class Commits:
     def when_durable(self, peer: Peer, then: Callable[[], None]) -> None:
         """Tell `peer` something once everything that was asked so far is durable: at once if it is."""
         if self._broker.idle:
+            if not self._executor.performing:
+                # Outcomes first, also those that nothing was stored for: a refusal, a duplicate that is known.
+                self._executor.perform(self._broker.take_effects())
             then()
             self._shell.touch(peer)
         else:

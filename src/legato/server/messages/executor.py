@@ -84,6 +84,8 @@ class Executor:
         """Consumers that get more once what they got has left."""
         self.scan_again = False
         """The broker has more to look at."""
+        self.performing = False
+        """Whether some effects are being performed, so that others must wait for their turn."""
         self._perform: dict[type[Effect], Callable[[Any], None]] = {
             Deliver: self._deliver,
             Paced: self._paced,
@@ -105,8 +107,12 @@ class Executor:
 
     def perform(self, effects: list[Effect]) -> None:
         """Perform `effects` in order."""
-        for effect in effects:
-            self._perform[effect.__class__](effect)
+        within, self.performing = self.performing, True
+        try:
+            for effect in effects:
+                self._perform[effect.__class__](effect)
+        finally:
+            self.performing = within
 
     def flush(self) -> None:
         """Write what was performed, once for each peer."""
@@ -284,13 +290,11 @@ class Executor:
 
     def _discharge_refused(self, effect: DischargeRefused) -> None:
         token: DischargeToken = effect.token
-        port = token.link.context
-        if not isinstance(port, Coordinator):
-            return
+        port = token.port
         condition, info = transaction_error(effect.condition, port.peer.product)
         if port.rejects:
             token.link.settle(token.delivery, Rejected(condition, effect.description, info))
-        else:
+        elif token.link.context is not None:
             self.cut(token.link, condition, effect.description, dict(info))
         self.touched.add(port.peer)
 

@@ -294,7 +294,7 @@ class Transfers:
         else:
             port.declared.discard(asked.txn_id)
             peer.transactions.discard(asked.txn_id)
-            token: Any = DischargeToken(link, event.delivery)
+            token: Any = DischargeToken(link, event.delivery, port)
             self._broker.transactions.discharge(asked.txn_id, peer, fail=asked.fail, token=token)
         self._owe(link, port)
 
