@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable
+from types import FrameType
 from typing import Any
+
+import pytest
 
 from legato.client.links.deliveries import AckBatch, Delivery, DeliveryState, Incoming, finish
 from legato.client.links.session_state import Outgoing, Send, Transaction
@@ -27,6 +32,27 @@ def waiting(incoming: Incoming) -> list[int]:
 
 def send(number: int, transaction: Transaction | None = None) -> Send:
     return Send(number, b"", None, transaction)
+
+
+def lines_of(function: Callable[[], object], call_at: int = 0, call: Callable[[], object] = int) -> int:
+    """Call a function, and at its line of that number something else, as another thread may; returns its lines."""
+    lines = 0
+
+    def trace(frame: FrameType, event: str, _: object) -> Any:
+        nonlocal lines
+        if event == "line":
+            lines += 1
+            if lines == call_at:
+                call()
+        return trace
+
+    outer = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        function()
+    finally:
+        sys.settrace(outer)
+    return lines
 
 
 class TestOutgoing:
@@ -70,6 +96,33 @@ class TestIncoming:
         incoming.claims_answered(1, ())
         assert [found is not None for found in arrive(incoming, 1, 2, 3)] == [True, False, False]
         assert waiting(incoming) == [2, 3]
+
+    @pytest.mark.parametrize("count", [1, 2])
+    def test_the_application_may_take_messages_at_any_line_while_the_others_are_forgotten(self, count: int) -> None:
+        """Jakarta Messaging 6.2.10: those that come again are later than those that it took."""
+
+        def lose(take_at: int = 0) -> tuple[int, Incoming, list[Delivery]]:
+            incoming = Incoming()
+            arrive(incoming, *range(1, 7))
+            taken: list[Delivery] = []
+            lines = lines_of(
+                lambda: incoming.connection_lost(keep=True),
+                take_at,
+                lambda: taken.extend(take(incoming, min(count, len(incoming.inbox)))),
+            )
+            return lines, incoming, taken
+
+        lines, _, _ = lose()
+        taken_at_all = 0
+        for line in range(1, lines + 1):
+            _, incoming, taken = lose(line)
+            taken_at_all += len(taken)
+            assert [delivery.seq for delivery in taken] == [*range(1, 1 + len(taken))], line
+            assert incoming.held() == [delivery.seq for delivery in taken]
+            incoming.claims_answered(len(taken), ())
+            arrive(incoming, *range(1, 7))
+            assert waiting(incoming) == [*range(1 + len(taken), 7)]
+        assert taken_at_all > count
 
     def test_a_held_message_that_comes_again_keeps_its_object_and_gets_a_new_handle(self) -> None:
         incoming = Incoming()

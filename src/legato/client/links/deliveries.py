@@ -170,6 +170,20 @@ class Incoming:
             self._awaited -= 1
         return outcome
 
+    def take_unseen(self) -> Iterable[Delivery]:
+        """Take out what the application has not had, and return that in its order.
+
+        From the end, since the application's thread may take messages meanwhile: it has to find the oldest one. If it
+        found a later one, those before it would come to it afterwards.
+        """
+        inbox, unseen = self.inbox, deque[Delivery]()
+        while inbox:
+            try:
+                unseen.appendleft(inbox.pop())
+            except IndexError:  # the application took the last one
+                break
+        return unseen
+
     def connection_lost(self, *, keep: bool, again: bool = False, resolve: bool = True) -> list[Delivery]:
         """Forget what was not presented: it comes again. Returns what the application has.
 
@@ -178,12 +192,7 @@ class Incoming:
             again: whether it is to get that again all the same.
             resolve: whether an acknowledgement in flight is waited for; otherwise it is as if it had not been made.
         """
-        inbox = self.inbox
-        while inbox:
-            try:
-                delivery = inbox.popleft()
-            except IndexError:  # the application took the last one
-                break
+        for delivery in self.take_unseen():
             if not delivery.again:
                 self.outstanding.pop(delivery.tag, None)
                 delivery.state = DeliveryState.RETURNED

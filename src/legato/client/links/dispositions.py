@@ -106,10 +106,5 @@ class DispositionEnd(PrefetchEnd):
         self.channel.touch()
 
     def _return_unseen(self) -> None:
-        inbox = self.incoming.inbox
-        while inbox:
-            try:
-                delivery = inbox.popleft()
-            except IndexError:  # the application took the last one
-                break
+        for delivery in self.incoming.take_unseen():
             self.settle(delivery, RELEASED, DeliveryState.RETURNED)
