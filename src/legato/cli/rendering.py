@@ -9,7 +9,7 @@ from rich.table import Table
 
 from legato.cli.output import say, say_json
 from legato.client import Message
-from legato.quoting import WORD_CHARACTERS_MAX, escaped, quoted
+from legato.quoting import WORD_CHARACTERS_MAX, escaped, quoted, sentence
 from legato.sizes import size, sizes_apart
 from legato.terminal import Terminal, add_row
 
@@ -134,6 +134,8 @@ def print_status(answer: dict[str, Any]) -> None:
         say("Processes of this store:")
         for member in members:
             say(f"  {member_line(member)}")
+            for line in trouble_lines(member):
+                say(f"    {line}", "red")
 
 
 def broker_lines(answer: dict[str, Any]) -> list[str]:
@@ -172,6 +174,14 @@ def member_line(member: dict[str, Any]) -> str:
     since = clock_time(member["since_us"])
     stopped = "; it is stopped: continue it (SIGCONT) or end it" if member.get("stopped") else ""
     return f"{member['role']}: process {member['pid']} at {quoted(member['listen'])}{epoch}, since {since}{stopped}"
+
+
+def trouble_lines(member: dict[str, Any]) -> list[str]:
+    """Why the replica of a process waits, in lines."""
+    if not member.get("trouble"):
+        return []
+    since = clock_time(member["trouble_since_us"])
+    return [f"It waits since {since}, and goes on trying: {sentence(said)}." for said in member["trouble"]]
 
 
 def clock_time(time_us: int) -> str:

@@ -27,8 +27,9 @@ def status(
 
     Example: legato replica status ./store
     """
+    from legato.cli.rendering import clock_time
     from legato.ha.members import list_members
-    from legato.quoting import quoted
+    from legato.quoting import quoted, sentence
     from legato.store.lmdb import LmdbStore
 
     opened = LmdbStore(store, read_only=True)
@@ -39,7 +40,10 @@ def status(
     record = None if meta.applied is None else meta.applied.number
     members = list_members(store)
     if as_json:
-        roles = [{"role": member.role, "pid": member.pid, "listen": member.listen} for member in members]
+        roles = [
+            {"role": member.role, "pid": member.pid, "listen": member.listen, "trouble": member.trouble}
+            for member in members
+        ]
         say_json({"epoch": meta.epoch, "commit": meta.log_position, "record": record, "members": roles})
         return
     where = (
@@ -50,6 +54,8 @@ def status(
     say(f"{store}: commit {meta.log_position:,}, epoch {meta.epoch}, {where}")
     for member in members:
         say(f"process {member.pid} at {quoted(member.listen)} is its {member.role}")
+        for trouble in member.trouble:
+            say(f"  it waits since {clock_time(member.trouble_since_us)}, and goes on trying: {sentence(trouble)}")
     if not members:
         say("no broker runs on it")
 

@@ -43,6 +43,10 @@ class Member(msgspec.Struct):
     """Unique; given by `Membership`."""
     tls: bool = False
     """Whether it speaks TLS there."""
+    trouble: list[str] = []
+    """Why its replica waits, in sentences; empty if it does not, or if it has none."""
+    trouble_since_us: int = 0
+    """Since when, microseconds since 1970; 0 if it does not."""
 
 
 class Membership:
@@ -67,6 +71,12 @@ class Membership:
     def update(self, *, role: str, epoch: int) -> None:
         """Take another role. Readers see the old record or the new one."""
         self._member = msgspec.structs.replace(self._member, role=role, epoch=epoch, since_us=self._clock.now_us())
+        self.is_recorded = False
+        self.refresh()
+
+    def note_trouble(self, trouble: list[str], since_us: int) -> None:
+        """Let others know why the replica waits, and since when; nothing if it goes on."""
+        self._member = msgspec.structs.replace(self._member, trouble=trouble, trouble_since_us=since_us)
         self.is_recorded = False
         self.refresh()
 

@@ -35,6 +35,7 @@ from legato.replication.commits import ReplicatedCommits
 from legato.replication.log import BEGINNING, Following, ReplicatedLog
 from legato.replication.log_watch import LogWatch
 from legato.replication.replica import Replica
+from legato.replication.waiting import Waiting
 from legato.store.commit_records import AnyRecord, Beat, CommitRecord, EpochRecord, encode_epoch
 from legato.store.lmdb import LmdbStore
 
@@ -52,6 +53,9 @@ PAUSE_S = 0.2
 """Between two tries when the log cannot be used, or the store has no room."""
 IDENTITY_BYTES = 16
 LOG_BYTES_MAX = 1 << 30
+FOLLOWING, LOOKING, APPENDING = "following", "looking", "appending"
+"""Parts of a replica that may wait: who applies what comes, who looks at the log's servers, who appends."""
+UNACKNOWLEDGED = "the log acknowledges nothing now: an election, no quorum, or a slow network"
 SEED = "put a copy of another broker's store in its place (legato store backup there, legato store restore here)"
 
 
@@ -89,6 +93,7 @@ class ReplicaStatus(msgspec.Struct, frozen=True):
         log_bytes: that the log keeps.
         servers: of the log.
         trouble: what is wrong, in sentences; empty if nothing is.
+        since_us: since when it waits, microseconds since 1970; None if it does not.
     """
 
     state: str
@@ -103,19 +108,21 @@ class ReplicaStatus(msgspec.Struct, frozen=True):
     log_bytes: int
     servers: list[LogServerStatus]
     trouble: list[str]
+    since_us: int | None = None
 
 
 class LogArbiter:
     """Decides by a replicated log who is the primary; an `Arbiter`.
 
     Args:
-        open_log: opens the log of the group; tried again while its servers do not answer.
+        open_log: opens the log of the group; says soon that its servers do not answer, and is called again.
         store: this broker's own; closed with this.
         listen: where this broker serves.
         lease_s: for so long a primary may answer after its last acknowledged record was sent.
         now_us: the clock of the machine.
         beside: the log's server on this broker's machine, which is not to lead while this broker is the primary.
         log_bytes_max: the primary has the log forget what is beyond; who comes back later is copied from another.
+        stop_opening: ends the tries of `open_log`; called by `close`.
     """
 
     def __init__(
@@ -128,15 +135,17 @@ class LogArbiter:
         *,
         beside: str = "",
         log_bytes_max: int = LOG_BYTES_MAX,
+        stop_opening: Callable[[], None] = lambda: None,
     ) -> None:
         self.predecessor: Holder | None = None
         self.is_on_new_file = False
         self.commits: ReplicatedCommits | None = None
         """Those of the epoch that this broker has begun, while it is the primary."""
-        self.trouble = ""
+        self.waiting = Waiting(now_us)
         self.replica = Replica(store)
         self._store = store
         self._open_log = open_log
+        self._stop_opening = stop_opening
         self._log: ReplicatedLog | None = None
         self._watch: LogWatch | None = None
         self._beside = beside
@@ -151,6 +160,9 @@ class LogArbiter:
         self._wanted = False
         self._cancelled = False
         self._closed = False
+        self._claiming = False
+        self._waits_to_follow = True
+        """Rather than for room, for records that are not damaged, or to claim: it goes on as soon as it follows."""
         self._failure: LegatoError | None = None
         self._thread = threading.Thread(target=self._run, name="legato-replica", daemon=True)
         self._thread.start()
@@ -235,11 +247,11 @@ class LogArbiter:
 
     def status(self) -> ReplicaStatus:
         """The replica, for people."""
-        replica, watch = self.replica, self._watch
+        replica, watch, waiting = self.replica, self._watch, self.waiting
         health = None if watch is None or watch.trouble else watch.health
         sequence = replica.position.sequence
         return ReplicaStatus(
-            state=Activity.LEADS if self.held else Activity.WAITS if self.trouble else Activity.FOLLOWS,
+            state=Activity.LEADS if self.held else Activity.WAITS if waiting.why else Activity.FOLLOWS,
             group="" if self._log is None else self._log.group,
             sequence=sequence,
             behind=None if health is None else max(health.last - sequence, 0),
@@ -253,11 +265,8 @@ class LogArbiter:
                 LogServerStatus(each.server, each.leads, each.current, each.lag, each.synced)
                 for each in (() if health is None else health.replicas)
             ],
-            trouble=[
-                *([self.trouble] if self.trouble else []),
-                *([watch.trouble] if watch is not None and watch.trouble else []),
-                *(() if health is None else health.trouble),
-            ],
+            trouble=list(dict.fromkeys([*waiting.why, *(() if health is None else health.trouble)])),
+            since_us=waiting.since_us,
         )
 
     def close(self) -> None:
@@ -266,6 +275,7 @@ class LogArbiter:
         with self._changed:
             self._closed = self._cancelled = True
             self._changed.notify_all()
+        self._stop_opening()
         if self._watch is not None:
             self._watch.close()
         if self._log is not None:
@@ -275,20 +285,29 @@ class LogArbiter:
 
     def _run(self) -> None:
         while not self._closed:
-            with self._changed:
-                self._changed.wait_for(lambda: self._closed or not self.held)
+            while not self._waited_while_held():
+                self._see_to_claim()
             try:
                 if self._log is None:
                     self._log = self._open_log()
                     self._watch = LogWatch(
-                        self._log, self._beside, self._log_bytes_max, lambda: self.held, lambda: self.replica.kept
+                        self._log,
+                        self._beside,
+                        self._log_bytes_max,
+                        lambda: self.held,
+                        lambda: self.replica.kept,
+                        self._note_look,
                     )
+                self._claiming = False
+                self.waiting.end(APPENDING)
                 self._follow(self._log)
             except FencedError:
                 continue  # Another one was faster, or the primary lives.
             except (LogUnavailableError, StoreFullError) as error:
+                self._waits_to_follow = isinstance(error, LogUnavailableError) and not self._claiming
                 self._wait(str(error))
             except LogDamagedError as error:
+                self._waits_to_follow = False
                 self._wait(str(error))
                 self._have_another_lead(error)
             except LegatoError as error:
@@ -298,12 +317,31 @@ class LogArbiter:
                 self._fail(StoreError(f"an unforeseen error: {error!r}"))
                 raise
 
+    def _waited_while_held(self) -> bool:
+        """Wait for a part of the lease, or until this broker is not the primary; whether it is not."""
+        with self._changed:
+            return self._changed.wait_for(lambda: self._closed or not self.held, self._lease_s / 2)
+
+    def _see_to_claim(self) -> None:
+        """Tell of a log that does not acknowledge what this primary appends."""
+        silence_s = self._lease_s - self.sure_for_s()
+        if silence_s > 2 * self._lease_s and self.held:
+            self.waiting.begin(APPENDING, UNACKNOWLEDGED)
+        elif silence_s < self._lease_s:
+            self.waiting.end(APPENDING)
+
     def _wait(self, why: str) -> None:
-        if not self._closed and self.trouble != why:
-            self.trouble = why
-            log.warning("! the replica waits: %s", why)
+        if not self._closed:
+            self.waiting.begin(FOLLOWING, why)
         with self._changed:
             self._changed.wait_for(lambda: self._closed, PAUSE_S)
+
+    def _note_look(self, trouble: str) -> None:
+        """The log's servers were looked at: what was wrong with that, or nothing."""
+        if trouble and not self._closed:
+            self.waiting.begin(LOOKING, trouble)
+        else:
+            self.waiting.end(LOOKING)
 
     def _fail(self, error: LegatoError) -> None:
         with self._changed:
@@ -311,7 +349,7 @@ class LogArbiter:
                 if isinstance(error, LogTrimmedError):
                     error = LogTrimmedError(f"{error}: {SEED}")
                 log.critical("! this replica follows no longer: %s", sentence(error))
-                self._failure, self.trouble = error, str(error)
+                self._failure = error
             self._changed.notify_all()
 
     def _have_another_lead(self, error: LogDamagedError) -> None:
@@ -327,6 +365,8 @@ class LogArbiter:
         """Apply what comes until this broker is the primary, or all ends."""
         self._see_where_it_began(replicated_log)
         following = replicated_log.follow(self.replica.position)
+        if self._waits_to_follow:
+            self.waiting.end(FOLLOWING)
         try:
             heard_s = time.monotonic()
             while not (self._closed or self.held):
@@ -334,7 +374,8 @@ class LogArbiter:
                 for record in self.replica.apply_all(records):
                     self._take(record)
                 if records:
-                    heard_s, self.trouble = time.monotonic(), ""
+                    heard_s = time.monotonic()
+                    self.waiting.end(FOLLOWING)
                 elif self._wanted and not self._cancelled and self._may_claim(replicated_log, heard_s):
                     self._claim(replicated_log, following)
                     heard_s = time.monotonic()
@@ -388,6 +429,7 @@ class LogArbiter:
             FencedError: there is more in the log.
             LogError, StoreError: it cannot be begun now.
         """
+        self._claiming = True
         replica = self.replica
         record, data = encode_epoch(
             replica.epoch + 1, replica.commits + 1, self._listen, self._now_us(), replica.origin
@@ -402,8 +444,8 @@ class LogArbiter:
         before = self._holder
         self.predecessor = Holder(NOBODY, left=STARTED) if before is None and record.epoch == 1 else before
         self._note = Holder(os.getpid(), record.epoch, self._listen)
+        self.waiting.end(FOLLOWING)
         with self._changed:
-            self.trouble = ""
             self.commits = ReplicatedCommits(replica, claim, self._lease_s, self._beat)
             self._changed.notify_all()
 

@@ -30,6 +30,7 @@ class LogWatch:
         log_bytes_max: the log's bound.
         leads: whether this broker is the primary.
         kept: behind which record the store of this broker is on disk.
+        tell: told after each look why the log cannot go on; nothing if it can.
 
     Attributes:
         health: as it was last; None until it is known.
@@ -43,6 +44,7 @@ class LogWatch:
         log_bytes_max: int,
         leads: Callable[[], bool],
         kept: Callable[[], Position],
+        tell: Callable[[str], None] = lambda trouble: None,
     ) -> None:
         self.health: LogHealth | None = None
         self.trouble = ""
@@ -51,6 +53,7 @@ class LogWatch:
         self._log_bytes_max = log_bytes_max
         self._leads = leads
         self._kept = kept
+        self._tell = tell
         self._pause_looks = 0
         self._told: set[str] = set()
         self._closed = threading.Event()
@@ -66,6 +69,8 @@ class LogWatch:
                 self.look()
             except LogError as error:
                 self.trouble = str(error)
+            if not self._closed.is_set():
+                self._tell(self.trouble or _no_quorum(self.health))
             if self._closed.wait(LOOK_S):
                 return
 
@@ -108,3 +113,11 @@ class LogWatch:
         if through > health.first:
             self._log.trim(Position(through, b""), TIMEOUT_S)
             log.info("= the log forgot its records before %d; it keeps %d bytes at most", through, self._log_bytes_max)
+
+
+def _no_quorum(health: LogHealth | None) -> str:
+    """Why nothing can be appended; empty if it can."""
+    if health is None or health.quorum:
+        return ""
+    silent = ", ".join(quoted(each.server) for each in health.replicas if not each.current)
+    return "the log has no quorum: " + (f"{silent} do not answer its leader" if health.leader else "nobody leads it")

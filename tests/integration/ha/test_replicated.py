@@ -5,7 +5,9 @@ A machine here is a broker with its directory and, if said, a server of the log 
 
 from __future__ import annotations
 
+import http.client
 import itertools
+import json
 import shutil
 import signal
 import subprocess
@@ -14,19 +16,21 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from legato.cli.status import ask
+from legato.cli.status import ask, members_of
 from legato.client import ConnectionFactory, Message, TextMessage
 from legato.core.facts import EpochEnded, MessageStored
-from legato.processes.log_servers import LogServer, LogServers
+from legato.processes.log_servers import Login, LogServer, LogServers
 from legato.replication.log import BEGINNING, PATIENCE_S
 from legato.replication.nats import NatsSettings, open_log
 from legato.store.commit_records import CommitRecord, decode
 from legato.store.content_digest import content_digest
 from legato.store.lmdb import LmdbStore
-from tests.support.server import Server
+from legato.testing.log_servers import log_servers
+from tests.support.server import Server, free_port
 from tests.support.stores import raw
 
 WAIT_S = 30.0
@@ -330,12 +334,88 @@ def test_two_brokers_cannot_share_a_directory(group: Group, tmp_path: Path) -> N
     second.wait_for_log("each broker has a directory of its own")
 
 
-def test_a_broker_waits_for_servers_of_the_log_that_do_not_answer(tmp_path: Path) -> None:
+def readiness(broker: Server) -> dict[str, Any]:
+    """What `/readyz` says, with its HTTP status."""
+    connection = http.client.HTTPConnection("127.0.0.1", int(broker.environment["PORT"]), timeout=WAIT_S)
+    connection.request("GET", "/readyz")
+    answer = connection.getresponse()
+    return {"status": answer.status} | json.loads(answer.read())
+
+
+def test_a_broker_says_at_once_that_servers_of_the_log_do_not_answer_and_goes_on_trying(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
-    broker = Server(tmp_path / "a" / "store", "--replicate", "nats://127.0.0.1:1", "--group", "g").start()
-    assert broker.role == "backup"
-    broker.wait_for_log("the replica waits", 3 * PATIENCE_S)
-    assert broker.stop() == 0
+    port = free_port()
+    log = LogServers(tmp_path / "log")
+    address = log.url.removeprefix("nats://").partition(",")[0]
+    flags = ("--replicate", log.url, "--group", "g", "--http", f"127.0.0.1:{port}")
+    broker = Server(tmp_path / "a" / "store", *flags, environment={"PORT": str(port)}).start()
+    try:
+        assert broker.role == "backup"
+        broker.wait_for_log("the replica waits: no server of the log answers", PATIENCE_S / 2)
+        said = f"{address} (refuses connections)"
+        assert said in broker.log.read_text()
+        ready = readiness(broker)
+        assert (ready["status"], ready["ready"], ready["replication"]["state"]) == (503, False, "waits")
+        assert said in ready["replication"]["trouble"][0]
+        assert ready["replication"]["since"]
+        eventually(lambda: bool(members_of(broker.store)[0]["trouble"]), "its record among the members does not say so")
+        for command in (
+            ["status", "--url", "amqp://127.0.0.1:1?reconnect_attempts=0", "--store"],
+            ["replica", "status"],
+        ):
+            told = subprocess.run(
+                [sys.executable, "-m", "legato.cli", *command, str(broker.store)], capture_output=True, text=True
+            )
+            assert "and goes on trying" in told.stdout
+            assert said in told.stdout.replace("\n", " ")
+        log.start()
+        broker.wait_for_role("active")
+        broker.wait_for_log("the replica goes on")
+        ready = readiness(broker)
+        assert (ready["status"], ready["replication"]["since"], ready["replication"]["trouble"]) == (200, None, [])
+        assert members_of(broker.store)[0]["trouble"] == []
+        assert broker.stop() == 0
+    finally:
+        log.close()
+
+
+def test_brokers_say_that_the_log_they_had_is_gone(servers: LogServers, group: Group) -> None:
+    first, second = group.start("a", "active"), group.start("b", "backup")
+    for server in servers.servers[1:]:
+        server.freeze()
+    try:
+        for broker in (first, second):
+            broker.wait_for_log("the replica waits: ")
+            eventually(lambda broker=broker: bool(members_of(broker.store)[0]["trouble"]), "it is not told")  # type: ignore[misc]
+    finally:
+        for server in servers.servers[1:]:
+            server.thaw()
+    for broker in (first, second):
+        broker.wait_for_log("the replica goes on")
+
+
+def test_a_broker_does_not_serve_on_servers_that_write_to_disk_late_and_says_so(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    with log_servers(sync_interval="2m") as lazy:
+        broker = Server(tmp_path / "a" / "store", "--replicate", lazy.url, "--group", "g").start()
+        broker.wait_for_role("ended")
+        assert broker.wait() == 1
+    assert "so that a power cut loses what was confirmed: set sync_interval: always" in broker.log.read_text()
+
+
+def test_a_broker_says_at_once_that_its_login_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    (password := tmp_path / "password").write_text("wrong")
+    config = tmp_path / "legato.toml"
+    config.write_text(f'[replication]\nuser = "brokers"\npassword_file = "{password}"\n')
+    with log_servers(login=Login("brokers", "right")) as servers:
+        flags = ("--replicate", servers.url, "--group", "g", "--config", str(config))
+        broker = Server(tmp_path / "a" / "store", *flags).start()
+        broker.wait_for_log("refuses the user brokers", PATIENCE_S / 2)
+        password.write_text("right")
+        broker.stop()
+        broker.start().wait_for_role("active")
+        broker.kill()
 
 
 def test_a_log_holds_what_was_confirmed_and_nothing_twice(group: Group) -> None:

@@ -96,7 +96,10 @@ def test_a_directory_that_is_something_else_is_refused(tmp_path: Path) -> None:
 
 def test_servers_that_do_not_answer_are_named() -> None:
     refused = legato("log", "status", "127.0.0.1:9", "--timeout", "0.2")
-    assert (refused.returncode, refused.stderr) == (1, "legato: no server of the log answers: 127.0.0.1:9\n")
+    assert (refused.returncode, refused.stderr) == (
+        1,
+        "legato: no server of the log answers: 127.0.0.1:9 (refuses connections)\n",
+    )
 
 
 @pytest.mark.parametrize("mode", [0o644, 0o600])

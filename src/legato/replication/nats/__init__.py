@@ -6,8 +6,8 @@ if find_spec("nats") is None:
     # Without a name: that is the sign of an error that is for the user (`legato.cli.failures`).
     raise ImportError("A log on NATS needs nats-py: pip install 'legato[replication]'.")
 
-from legato.replication.nats.engine import open_log
+from legato.replication.nats.engine import Opening, open_log
 from legato.replication.nats.settings import NatsSettings
 from legato.replication.nats.survey import survey
 
-__all__ = ["NatsSettings", "open_log", "survey"]
+__all__ = ["NatsSettings", "Opening", "open_log", "survey"]

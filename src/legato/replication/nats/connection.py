@@ -6,6 +6,7 @@ Each loss makes a new client: it begins with new credentials, and no request of 
 import asyncio
 import contextlib
 import random
+import socket
 import ssl
 import threading
 from collections.abc import Awaitable, Callable, Coroutine
@@ -53,6 +54,8 @@ class Connection:
         self._loop = asyncio.new_event_loop()
         self._changed: asyncio.Condition
         self._passes = 0
+        self._said: dict[str, LogAccessError | str] = {}
+        """What each server said, or why it said nothing, in this pass over all of them."""
         self._asking: set[asyncio.Future[Msg]] = set()
         ready = threading.Event()
         self._thread = threading.Thread(target=self._run, args=(ready,), name="legato-log", daemon=True)
@@ -88,19 +91,25 @@ class Connection:
         with contextlib.suppress(RuntimeError):  # the log was left
             self._loop.call_soon_threadsafe(call)
 
-    def wait_for_first(self, timeout_s: float) -> None:
+    def wait_for_first(self, timeout_s: float, *, patient: bool = True) -> None:
         """Wait until a server is connected.
+
+        Args:
+            timeout_s: how long.
+            patient: wait on if none of them answered; else that is said as soon as all were asked once.
 
         Raises:
             LogAccessError: a server refuses the credentials.
-            LogUnavailableError: none answered.
+            LogUnavailableError: none answered; it says why of each.
         """
+
+        def is_known() -> bool:
+            hopeless = not patient or isinstance(self._trouble, LogAccessError)
+            return self._client is not None or (self._passes > 0 and hopeless)
 
         async def first() -> None:
             async with self._changed:
-                await self._changed.wait_for(
-                    lambda: self._client is not None or (self._passes > 0 and isinstance(self._trouble, LogAccessError))
-                )
+                await self._changed.wait_for(is_known)
             if self._client is None:
                 raise self._trouble
 
@@ -235,16 +244,18 @@ class Connection:
         """A client of one of the servers, whichever is there first."""
         attempt = 0
         while True:
+            self._said = {}
             for address in random.sample(self._addresses, len(self._addresses)):
                 client = Client()
                 try:
                     await asyncio.wait_for(self._connect_to(client, address, closed), 2 * CONNECT_S)
                     return client
                 except (TimeoutError, Error, OSError, ValueError) as error:
-                    if not isinstance(error, NoServersError):  # else why was told before
-                        self._trouble = self._explained(address, error)
+                    if address not in self._said:  # else why was told before
+                        self._said[address] = self._explained(address, error)
                     await _close(client)
                     closed.clear()
+            self._trouble = self._summary()
             self._passes += 1
             async with self._changed:
                 self._changed.notify_all()
@@ -258,7 +269,9 @@ class Connection:
             closed.set()
 
         async def on_error(error: Exception) -> None:
-            self._trouble = self._explained(address, error)
+            self._said[address] = said = self._explained(address, error)
+            if isinstance(said, LogAccessError):
+                self._trouble = said
 
         await client.connect(
             servers=address,
@@ -279,8 +292,16 @@ class Connection:
             pending_size=0,
         )
 
-    def _explained(self, address: str, error: BaseException) -> LogUnavailableError:
-        """What an error of the client means, in a sentence."""
+    def _summary(self) -> LogUnavailableError:
+        """Why none of the servers is connected, each of which was asked."""
+        refusal = next((said for said in self._said.values() if isinstance(said, LogAccessError)), None)
+        if refusal is not None:
+            return refusal
+        each = ", ".join(f"{urlsplit(address).netloc} ({self._said[address]})" for address in self._addresses)
+        return LogUnavailableError(f"no server of the log answers: {each}")
+
+    def _explained(self, address: str, error: BaseException) -> LogAccessError | str:
+        """What an error of the client means: a sentence about access, or words about the server."""
         host = urlsplit(address).netloc
         text = str(error).removeprefix("nats: ").strip("' ")
         if isinstance(error, ssl.SSLCertVerificationError):
@@ -298,7 +319,13 @@ class Connection:
             return LogAccessError(
                 f"{self._login()} cannot be used: a JWT and its key, as nsc writes them, are expected"
             )
-        return LogUnavailableError(f"no server of the log answers: {self._named()}")
+        if isinstance(error, ConnectionRefusedError):
+            return "refuses connections"
+        if isinstance(error, socket.gaierror):
+            return "its name is not known"
+        if isinstance(error, (TimeoutError, NatsTimeoutError)):
+            return "does not answer"
+        return error.strerror.lower() if isinstance(error, OSError) and error.strerror else "does not answer"
 
     def _login(self) -> str:
         settings = self.settings

@@ -41,15 +41,51 @@ def open_log(settings: NatsSettings, timeout_s: float = PATIENCE_S) -> ChainedLo
         LogFormatError: the stream of that name is something else.
         LogUnsafeError: it may lose records.
     """
-    connection = Connection(settings)
+    opening = Opening(settings)
     try:
-        connection.wait_for_first(timeout_s)
-        engine = NatsEngine(connection, settings)
-        Patience(timeout_s).insist(engine.prepare)
-        return ChainedLog(settings.group, engine)
+        opening.connection.wait_for_first(timeout_s)
+        return Patience(timeout_s).insist(opening.prepared)
     except BaseException:
-        connection.close()
+        opening.close()
         raise
+
+
+class Opening:
+    """Opens the log of a group: call it until it does not raise `LogUnavailableError`, which it does as soon as it knows.
+
+    Args:
+        settings: which servers, which group, which credentials.
+
+    Attributes:
+        connection: to them, kept from one try to the next.
+    """
+
+    def __init__(self, settings: NatsSettings) -> None:
+        self.connection = Connection(settings)
+        self._settings = settings
+
+    def __call__(self) -> ChainedLog:
+        """The log; its stream is made if there is none.
+
+        Raises:
+            LogError: as `open_log`.
+        """
+        self.connection.wait_for_first(ATTEMPT_S, patient=False)
+        return self.prepared(ATTEMPT_S)
+
+    def prepared(self, timeout_s: float) -> ChainedLog:
+        """The log on the servers that are connected.
+
+        Raises:
+            LogError: as `open_log`.
+        """
+        engine = NatsEngine(self.connection, self._settings)
+        engine.prepare(timeout_s)
+        return ChainedLog(self._settings.group, engine)
+
+    def close(self) -> None:
+        """Open nothing any more. A log that was opened is closed, too."""
+        self.connection.close()
 
 
 class NatsEngine:
@@ -187,7 +223,7 @@ class NatsEngine:
             ReplicaHealth(
                 server=name,
                 leads=state is None,
-                current=state is None or (bool(state.get("current")) and not state.get("offline")),
+                current=state is None or (bool(state.get("current")) and _is_heard(state)),
                 lag=0 if state is None else int(state.get("lag", 0)),
                 synced=known.get(name),
             )
@@ -257,8 +293,12 @@ def _bounds(info: Mapping[str, Any]) -> Bounds:
 def _settled(info: Mapping[str, Any]) -> bool:
     """Whether who answered has heard of a majority so lately that nobody can have been elected since."""
     others = info.get("cluster", {}).get("replicas") or ()
-    heard = sum(not each.get("offline") and int(each.get("active", 0)) < HEARD_WITHIN_NS for each in others)
-    return 2 * (1 + heard) > 1 + len(others)
+    return 2 * (1 + sum(map(_is_heard, others))) > 1 + len(others)
+
+
+def _is_heard(state: Mapping[str, Any]) -> bool:
+    """Whether the leader has heard of a server lately."""
+    return not state.get("offline") and int(state.get("active", 0)) < HEARD_WITHIN_NS
 
 
 def _leader(info: Mapping[str, Any]) -> str | None:

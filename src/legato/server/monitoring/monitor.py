@@ -2,7 +2,8 @@
 
 Liveness is not readiness. `/livez` fails only if a restart would help: when the loop has stalled for so long that even
 the watchdog has not ended the process, as it does not for a backup. It knows nothing of roles, stores or disks.
-`/readyz` is true of a process that does its part: a primary that serves, or a backup that waits.
+`/readyz` is true of a process that does its part: a primary that serves, or a backup that waits. With a replicated log
+it is not if answers are held back, or if the replica cannot follow.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable
+from datetime import UTC, datetime
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +23,7 @@ import msgspec
 
 from legato.ha.members import list_members
 from legato.ha.roles import Role
+from legato.replication.arbiter import ReplicaStatus
 from legato.server.config.configuration import Config
 from legato.server.monitoring.answers import Answer, Request
 from legato.server.monitoring.loop_watch import LoopWatch
@@ -62,6 +65,8 @@ class Monitor:
         self._scraped: dict[str, tuple[float, bytes]] = {}
         """When, and what, by format."""
         self.read: Read = lambda done: False
+        self.replica: Callable[[], ReplicaStatus | None] = lambda: None
+        """The replica of this process; any thread may ask."""
 
     def start(self) -> None:
         """Begin; called in the loop.
@@ -109,7 +114,16 @@ class Monitor:
         wanted = request.query.get("role")
         ready = role in READY if wanted is None else role in READY and role.value == wanted
         ready = ready and self._watch.stalled_s <= self._stall_max_s
-        return _json(ready, {"ready": ready, "role": role.value, "epoch": self._epoch_of_store()})
+        told: dict[str, Any] = {"role": role.value, "epoch": self._epoch_of_store()}
+        replica = self.replica()
+        if replica is not None:
+            ready = ready and (replica.sure if role is Role.PRIMARY else replica.since_us is None)
+            told["replication"] = {
+                "state": replica.state,
+                "since": None if replica.since_us is None else _iso(replica.since_us),
+                "trouble": replica.trouble,
+            }
+        return _json(ready, {"ready": ready} | told)
 
     def _epoch_of_store(self) -> int:
         """The one that this process began, or that of the primary that it waits for; 0 if there is none."""
@@ -169,6 +183,10 @@ class Monitor:
         except (concurrent.futures.CancelledError, TimeoutError, RuntimeError):
             found.cancel()
             return None
+
+
+def _iso(time_us: int) -> str:
+    return datetime.fromtimestamp(time_us / 1e6, UTC).isoformat(timespec="milliseconds")
 
 
 def _json(good: bool, told: dict[str, Any]) -> Answer:

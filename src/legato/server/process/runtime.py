@@ -2,6 +2,7 @@
 
 import asyncio
 import codecs
+import contextlib
 import logging
 import os
 import signal
@@ -121,8 +122,23 @@ class Runtime:
     async def _begin_replica(self) -> None:
         self._directory_lock = hold_directory(self._config.store_directory)
         self._lock = self._replica = replica = await asyncio.to_thread(begin_replica, self._config, self._clock)
+        self._monitor.replica = replica.status
+        loop = asyncio.get_running_loop()
+
+        def changed() -> None:
+            with contextlib.suppress(RuntimeError):  # The process ends, and its loop has.
+                loop.call_soon_threadsafe(self._note_waiting, replica)
+
+        replica.waiting.changed = changed
+        self._note_waiting(replica)
         upkeep = Upkeep(replica.store, self._config.store, self._clock)
         self._maintaining = asyncio.create_task(self._maintain(replica, upkeep))
+
+    def _note_waiting(self, replica: LogArbiter) -> None:
+        """Let those know who look at the store's processes: a backup can be asked for nothing else."""
+        if self._membership is not None:
+            self._membership.note_trouble(replica.waiting.why, replica.waiting.since_us or 0)
+            self._inform()
 
     async def _maintain(self, replica: LogArbiter, upkeep: Upkeep) -> None:
         """See that a backup's store forgets what a primary's does, which has its own maintenance."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,7 +17,6 @@ from legato.store.lmdb import LmdbStore
 from legato.store.migration import migrate
 
 if TYPE_CHECKING:
-    from legato.replication.log import ReplicatedLog
     from legato.replication.nats import NatsSettings
 
 
@@ -45,6 +43,8 @@ def begin_replica(config: Config, clock: Clock) -> LogArbiter:
         ConfigError: what is said of the log's servers cannot be used.
         StoreError: the store cannot be opened.
     """
+    from legato.replication.nats import Opening
+
     settings = _settings(config.replication)
     # The log has a record of each commit: a journal beside it would be a second one.
     store_section = msgspec.structs.replace(config.store, checkpoint_ms=0)
@@ -56,14 +56,16 @@ def begin_replica(config: Config, clock: Clock) -> LogArbiter:
         migrate(config.store_directory, map_bytes=config.store.map_bytes)
         store = open_store(config.store_directory, store_section)
     section = config.replication
+    opening = Opening(settings)
     return LogArbiter(
-        partial(_open_log, settings),
+        opening,
         store,
         config.server.listen,
         section.lease_s,
         clock.now_us,
         beside=section.beside,
         log_bytes_max=section.log_bytes,
+        stop_opening=opening.close,
     )
 
 
@@ -95,9 +97,3 @@ def _secret(setting: str) -> str | None:
         return Path(setting).read_text().strip()
     except OSError as error:
         raise ConfigError(f"Cannot read {setting}: {error.strerror}.") from None
-
-
-def _open_log(settings: NatsSettings) -> ReplicatedLog:
-    from legato.replication.nats import open_log
-
-    return open_log(settings)
