@@ -339,7 +339,8 @@ def readiness(broker: Server) -> dict[str, Any]:
     connection = http.client.HTTPConnection("127.0.0.1", int(broker.environment["PORT"]), timeout=WAIT_S)
     connection.request("GET", "/readyz")
     answer = connection.getresponse()
-    return {"status": answer.status} | json.loads(answer.read())
+    told: dict[str, Any] = json.loads(answer.read())
+    return {"status": answer.status} | told
 
 
 def test_a_broker_says_at_once_that_servers_of_the_log_do_not_answer_and_goes_on_trying(tmp_path: Path) -> None:
