@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 
 from nats.aio.client import Client, RawCredentials
 from nats.aio.msg import Msg
-from nats.errors import Error, MaxPayloadError, NoRespondersError, NoServersError
+from nats.errors import Error, MaxPayloadError, NoRespondersError
 from nats.errors import TimeoutError as NatsTimeoutError
 
 from legato.errors import LogAccessError, LogUnavailableError

@@ -51,7 +51,7 @@ def open_log(settings: NatsSettings, timeout_s: float = PATIENCE_S) -> ChainedLo
 
 
 class Opening:
-    """Opens the log of a group: call it until it does not raise `LogUnavailableError`, which it does as soon as it knows.
+    """Opens the log of a group: call it until it no longer raises `LogUnavailableError`, which it does soon.
 
     Args:
         settings: which servers, which group, which credentials.
