@@ -115,13 +115,18 @@ class Flows(ServiceInitiator):
     # -- running
 
     def start(self) -> None:
-        """Begin to work.
+        """Begin to work; returns when each stage has its consumer, so that it hears what is published from now on.
 
         Raises:
             ValueError: an endpoint has no last stage.
             ConfigError: a stage wants a database and the service has none.
             JMSError: no broker can be reached.
         """
+        self._begin()
+        for worker in list(self._workers):
+            worker.await_consumer()
+
+    def _begin(self) -> None:
         self._begin_tracing()
         levels = self._check_stages()
         host = self.connection().host
@@ -213,7 +218,8 @@ class Flows(ServiceInitiator):
             connecting = False
         connecting = False
         if not asked.is_set():
-            self.start()
+            # Not `start`: if the broker is lost now, nobody waits for its return who is asked to stop.
+            self._begin()
             asked.wait()
         self.stop(stop_timeout_s)
 

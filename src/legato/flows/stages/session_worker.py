@@ -37,6 +37,8 @@ class SessionWorker(ABC):
         self._random = Random()
         self._ending = threading.Event()
         self._idle = threading.Event()
+        self._tried = threading.Event()
+        """Set once it has its first consumer, or failed to get one."""
         self._session: Session | None = None
         self._thread = threading.Thread(target=self._work, name=name, daemon=True)
 
@@ -55,6 +57,10 @@ class SessionWorker(ABC):
     def start(self) -> None:
         """Begin to take messages."""
         self._thread.start()
+
+    def await_consumer(self) -> None:
+        """Wait until it has its first consumer, has failed to get one, or ends."""
+        self._tried.wait()
 
     def ask_to_end(self) -> None:
         """Take no further message."""
@@ -87,6 +93,7 @@ class SessionWorker(ABC):
             except Exception as error:
                 if self._ending.is_set():
                     break
+                self._tried.set()
                 # Whatever it is, a thread that ended would leave its queue to nobody.
                 trace = None if isinstance(error, JMSError) else error
                 logger.warning(
@@ -99,9 +106,11 @@ class SessionWorker(ABC):
                 self._ending.wait(chill_s * (1 + self._random.uniform(-CHILL_JITTER, CHILL_JITTER)))
                 chill_s = min(2 * chill_s, CHILL_MAX_S)
         self._idle.set()
+        self._tried.set()
 
     def _serve(self, session: Session) -> None:
         consumer = self.consumer(session)
+        self._tried.set()
         while not self._ending.is_set():
             self._idle.set()
             if self.wait_s():
