@@ -1,7 +1,6 @@
 """The commands of `legato` against a real pair of brokers."""
 
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -11,6 +10,7 @@ import pytest
 
 from legato.cli import main
 from legato.testing import BrokerPair, broker_pair
+from tests.support.forked_process import run_legato
 
 
 @pytest.fixture(scope="module")
@@ -21,16 +21,7 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerPair]:
 
 def legato(pair: BrokerPair | None, *arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
     """Run a command; its brokers come from the environment."""
-    environment = os.environ | ({"LEGATO_URL": pair.url} if pair else {})
-    return subprocess.run(
-        [sys.executable, "-m", "legato.cli", *arguments],
-        input=stdin,
-        capture_output=True,
-        text=True,
-        env=environment,
-        timeout=60,
-        check=False,
-    )
+    return run_legato(*arguments, stdin=stdin, environment={"LEGATO_URL": pair.url} if pair else {})
 
 
 def test_what_is_sent_can_be_browsed_and_then_received_once(pair: BrokerPair) -> None:

@@ -18,6 +18,7 @@ from legato.cli.main import app
 from legato.client import ConnectionFactory
 from legato.spark.connector.options import sink_options
 from legato.spark.connector.sink import StreamSink
+from tests.support.forked_process import run_legato
 from tests.support.server import Server, server
 
 
@@ -30,15 +31,8 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 
 def legato(broker: Server, *arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "legato.cli", *arguments],
-        input=stdin,
-        capture_output=True,
-        text=True,
-        env=os.environ | {"LEGATO_URL": f"amqp://127.0.0.1:{broker.port}", "COLUMNS": "200"},
-        timeout=60,
-        check=False,
-    )
+    environment = {"LEGATO_URL": f"amqp://127.0.0.1:{broker.port}", "COLUMNS": "200"}
+    return run_legato(*arguments, stdin=stdin, environment=environment)
 
 
 def test_a_queue_from_its_creation_to_its_end(broker: Server) -> None:

@@ -11,16 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.forked_process import run_legato
+
 
 def legato(*arguments: str, stdin: str | bytes = "") -> subprocess.CompletedProcess[str]:
-    run = subprocess.run(
-        [sys.executable, "-m", "legato.cli", *arguments],
-        input=stdin.encode() if isinstance(stdin, str) else stdin,
-        capture_output=True,
-        timeout=60,
-        check=False,
-    )
-    return subprocess.CompletedProcess(run.args, run.returncode, run.stdout.decode(), run.stderr.decode())
+    return run_legato(*arguments, stdin=stdin)
 
 
 def test_users_come_change_and_go(tmp_path: Path) -> None:

@@ -1,7 +1,6 @@
 """`legato queue export` and `import`, against a real broker: nothing is lost of a message, and nothing stored twice."""
 
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -24,6 +23,7 @@ from legato.client import (
     Topic,
 )
 from legato.client.messages.portable import as_plain
+from tests.support.forked_process import run_legato
 from tests.support.server import Server, server
 
 LARGE = bytes(range(256)) * 12_000
@@ -46,14 +46,7 @@ def url(broker: Server) -> str:
 
 
 def legato(broker: Server, *arguments: object) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "legato.cli", *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        env=os.environ | {"LEGATO_URL": url(broker), "COLUMNS": "200"},
-        timeout=60,
-        check=False,
-    )
+    return run_legato(*map(str, arguments), environment={"LEGATO_URL": url(broker), "COLUMNS": "200"})
 
 
 def one_of_each() -> list[Message]:

@@ -1,11 +1,12 @@
-"""A process that has the broker's modules loaded and is forked for each broker that a test starts.
+"""A process that has the modules of `legato` loaded and is forked for each broker and each command that a test starts.
 
 Loading them takes ten times as long as forking, and the tests start some thousand brokers. What runs in the child is
-`legato serve` as it is for everybody, in a process of its own that may be killed. Run as
+`legato` as it is for everybody, in a process of its own that may be killed. Run as
 `python -m tests.support.fork_server FD`; a socket hands in what to start (see `tests.support.forked_process`).
 """
 
 import ctypes
+import gc
 import json
 import os
 import selectors
@@ -14,13 +15,18 @@ import socket
 import sys
 from dataclasses import dataclass
 
+import rich.console
+import rich.table
+
+from legato import client
 from legato.cli import main as entry
 from legato.server.process import run as server
 
 REQUEST_BYTES_MAX = 1 << 18
 PR_SET_PDEATHSIG = 1
 
-assert server
+PRELOADED = (server, client, rich.console, rich.table)
+"""What the commands import when they run."""
 
 
 @dataclass(frozen=True)
@@ -29,6 +35,7 @@ class Fork:
 
     arguments: list[str]
     environment: dict[str, str]
+    directory: str
     streams: list[int]
     status: int
     """The number with which it ended is written here (`os.waitstatus_to_exitcode`)."""
@@ -61,8 +68,8 @@ class ForkServer:
                     data, streams, _, _ = socket.recv_fds(self._requests, REQUEST_BYTES_MAX, 4)
                     if not data:
                         return None
-                    arguments, environment = json.loads(data)
-                    fork = Fork(arguments, environment, streams[:3], streams[3])
+                    arguments, environment, directory = json.loads(data)
+                    fork = Fork(arguments, environment, directory, streams[:3], streams[3])
                     pid = os.fork()
                     if pid == 0:
                         return fork
@@ -90,6 +97,7 @@ def become(fork: Fork) -> None:
     for number, stream in enumerate(fork.streams):
         os.dup2(stream, number)
     os.closerange(3, os.sysconf("SC_OPEN_MAX"))
+    os.chdir(fork.directory)
     os.environ.clear()
     os.environ.update(fork.environment)
     sys.argv = ["legato", *fork.arguments]
@@ -97,6 +105,9 @@ def become(fork: Fork) -> None:
 
 
 if __name__ == "__main__":
+    # No child looks for garbage in what all of them have.
+    gc.collect()
+    gc.freeze()
     # The selector of the fork server is closed by `serve` in the child, too, before the child closes what else is open.
     found = ForkServer(socket.socket(fileno=int(sys.argv[1]))).serve()
     if found is not None:

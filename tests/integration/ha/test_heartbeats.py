@@ -2,7 +2,6 @@
 
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,6 +21,7 @@ from legato.ha.roles import Role
 from tests.integration.ha.conftest import WaitForRole
 from tests.integration.ha.relay import Relay
 from tests.support.amqp_peer import AmqpPeer, Refused, data_of
+from tests.support.forked_process import run_legato
 from tests.support.server import Server, server
 
 QUICK = {"LEGATO_HA_HEARTBEAT_INTERVAL_S": "0.1", "LEGATO_HA_ACTIVATION_INTERVAL_S": "0.5"}
@@ -207,8 +207,7 @@ def test_a_request_that_names_no_number_is_refused(alone: Server) -> None:
 
 
 def intervals(of: Server, *arguments: str) -> "subprocess.CompletedProcess[str]":
-    command = [sys.executable, "-m", "legato.cli", "intervals", "--url", f"amqp://127.0.0.1:{of.port}", *arguments]
-    return subprocess.run(command, capture_output=True, text=True)
+    return run_legato("intervals", "--url", f"amqp://127.0.0.1:{of.port}", *arguments)
 
 
 @pytest.fixture(scope="module")

@@ -10,8 +10,6 @@ import itertools
 import json
 import shutil
 import signal
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -30,6 +28,7 @@ from legato.store.commit_records import CommitRecord, decode
 from legato.store.content_digest import content_digest
 from legato.store.lmdb import LmdbStore
 from legato.testing.log_servers import log_servers
+from tests.support.forked_process import run_legato
 from tests.support.server import Server, free_port
 from tests.support.stores import raw
 
@@ -282,9 +281,7 @@ def test_an_administrator_hands_over_and_the_status_says_how_the_log_is(group: G
     first.wait_for_log("opened as legato-backup-")
     load = Load(group.url)
     load.wait_for_more()
-    done = subprocess.run(
-        [sys.executable, "-m", "legato.cli", "switchover", "--url", group.url], capture_output=True, text=True
-    )
+    done = run_legato("switchover", "--url", group.url)
     assert done.returncode == 0, done.stderr
     assert second.role == "active epoch=2"
     first.wait_for_role("backup")
@@ -364,9 +361,7 @@ def test_a_broker_says_at_once_that_servers_of_the_log_do_not_answer_and_goes_on
             ["status", "--url", "amqp://127.0.0.1:1?reconnect_attempts=0", "--store"],
             ["replica", "status"],
         ):
-            told = subprocess.run(
-                [sys.executable, "-m", "legato.cli", *command, str(broker.store)], capture_output=True, text=True
-            )
+            told = run_legato(*command, str(broker.store))
             assert "and goes on trying" in told.stdout
             assert said in told.stdout.replace("\n", " ")
         log.start()

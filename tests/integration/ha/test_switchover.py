@@ -3,7 +3,6 @@
 import json
 import re
 import subprocess
-import sys
 import threading
 from pathlib import Path
 
@@ -23,6 +22,7 @@ from legato.store.settling import settle_store
 from tests.integration.ha.conftest import WaitForRole
 from tests.integration.ha.test_heartbeats import QUICK
 from tests.support.amqp_peer import AmqpPeer, data_of, text
+from tests.support.forked_process import run_legato
 from tests.support.server import Server, server
 
 STAYS = QUICK | {"LEGATO_HA_FAILOVER_ON_SERVER_SHUTDOWN": "false"}
@@ -33,7 +33,7 @@ def url_of(*servers: Server) -> str:
 
 
 def legato(*arguments: str) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run([sys.executable, "-m", "legato.cli", *arguments], capture_output=True, text=True)
+    return run_legato(*arguments)
 
 
 def test_roles_swap_at_a_switchover_and_swap_again(tmp_path: Path, wait_for_role: WaitForRole) -> None:

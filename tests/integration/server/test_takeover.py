@@ -1,8 +1,6 @@
 """One store, several processes: who serves, who waits, who must stop."""
 
 import socket
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -12,6 +10,7 @@ from legato.amqp.engine.events import Transfer
 from legato.amqp.engine.outcomes import ACCEPTED
 from legato.store.lmdb import LmdbStore
 from tests.support.amqp_peer import AmqpPeer, data_of, text
+from tests.support.forked_process import run_legato
 from tests.support.server import WAIT_S, Server, server
 
 
@@ -60,9 +59,7 @@ def test_a_primary_whose_port_is_taken_begins_no_epoch(tmp_path: Path) -> None:
 def test_a_backup_whose_port_was_taken_since_begins_no_epoch_and_the_old_primary_serves_again(tmp_path: Path) -> None:
     with server(tmp_path / "store") as primary, server(tmp_path / "store") as backup:
         with socket.create_server(("127.0.0.1", backup.port)):
-            url = f"amqp://127.0.0.1:{primary.port}"
-            switchover = [sys.executable, "-m", "legato.cli", "switchover", "--url", url]
-            done = subprocess.run(switchover, capture_output=True, text=True)
+            done = run_legato("switchover", "--url", f"amqp://127.0.0.1:{primary.port}")
             assert backup.wait() == 1
             primary.wait_for_role("active epoch=2")
         assert f"Cannot listen on 127.0.0.1:{backup.port}: another program listens there" in backup.log.read_text()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -24,13 +23,12 @@ from legato.store.lmdb import LmdbStore
 from legato.store.segment_locks import alone_with
 from legato.store.segment_names import SegmentSpan, spans
 from tests.support.broker import BrokerPair, broker_pair
+from tests.support.forked_process import run_legato
 from tests.support.server import server
 
 
 def legato(*words: str | Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "legato.cli", *map(str, words)], capture_output=True, text=True, check=False
-    )
+    return run_legato(*map(str, words))
 
 
 class Load:
