@@ -113,6 +113,12 @@ class Peer(Protocol):
     def part(self) -> None:
         """Like `end`, but leave the closing to the client, as far as TLS allows."""
 
+    def withhold(self) -> None:
+        """Write nothing any more of what there is for it."""
+
+    def part_unanswered(self, why: str, info: dict[str, Any]) -> None:
+        """Say why it is left, and nothing of what was withheld."""
+
     def drop(self, *, linger: bool = False) -> None:
         """Cut the socket, at once unless what was written should still arrive."""
 

@@ -16,7 +16,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import proton
 import pytest
+from proton.handlers import MessagingHandler
+from proton.reactor import ApplicationEvent, Container, EventInjector
 
 from legato.cli.status import ask, members_of
 from legato.client import ConnectionFactory, Message, TextMessage
@@ -24,6 +27,7 @@ from legato.core.facts import EpochEnded, MessageStored
 from legato.processes.log_servers import Login, LogServer, LogServers
 from legato.replication.log import BEGINNING, PATIENCE_S
 from legato.replication.nats import NatsSettings, open_log
+from legato.server.process.service import ANOTHER_CLAIMED
 from legato.store.commit_records import CommitRecord, decode
 from legato.store.content_digest import content_digest
 from legato.store.lmdb import LmdbStore
@@ -273,6 +277,93 @@ def test_without_a_quorum_of_the_log_nothing_is_confirmed_and_nobody_takes_over(
     confirmed = load.end()
     assert received(group.url) == confirmed
     assert first.role == "active epoch=1"
+
+
+class Foreign(MessagingHandler):  # type: ignore[misc]
+    """A client of Qpid Proton that sends, and notes with which words its connection is closed."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__()
+        self.confirmed = threading.Event()
+        self.told = ""
+        self.links: list[str] = []
+        self._sent = False
+        self._injector = EventInjector()
+        self._container = Container(self)
+        self._url = url
+        self._thread = threading.Thread(target=self._container.run, daemon=True)
+        self._thread.start()
+
+    def open_receiver(self) -> None:
+        """Attach another link, without waiting for an answer."""
+        self._injector.trigger(ApplicationEvent("open_receiver"))
+
+    def on_start(self, event: Any) -> None:
+        event.container.selectable(self._injector)
+        self._connection = event.container.connect(self._url, reconnect=False)
+
+    def on_open_receiver(self, event: Any) -> None:
+        self._container.create_receiver(self._connection, "q")
+
+    def on_link_opened(self, event: Any) -> None:
+        self.links.append("receiver" if event.link.is_receiver else "sender")
+
+    def on_connection_opened(self, event: Any) -> None:
+        event.container.create_sender(event.connection, "q")
+
+    def on_sendable(self, event: Any) -> None:
+        if not self._sent:
+            self._sent = True
+            event.sender.send(proton.Message(body="foreign"))
+
+    def on_accepted(self, event: Any) -> None:
+        self.confirmed.set()
+
+    def on_connection_remote_close(self, event: Any) -> None:
+        """Proton's own handler takes this condition for a reason to connect again, and tells nobody."""
+        condition = event.connection.remote_condition
+        self.told = f"{condition.name}: {condition.description}"
+        event.connection.close()
+        self._injector.close()
+
+    def last_words(self) -> str:
+        """What it was told at the end."""
+        self._thread.join(WAIT_S)
+        return self.told
+
+
+def test_clients_are_told_why_when_the_log_has_no_quorum_for_too_long(group: Group) -> None:
+    """They stay connected until the activation interval is over; those of other makers log what they are told."""
+    first = group.start("a", "active", LEGATO_HA_ACTIVATION_INTERVAL_S="2", LEGATO_HA_HEARTBEAT_INTERVAL_S="0.25")
+    foreign = Foreign(f"127.0.0.1:{first.port}")
+    assert foreign.confirmed.wait(WAIT_S)
+    lost = group.servers.servers[1:]
+    for server in lost:
+        server.freeze()
+    first.wait_for_log("the log acknowledges nothing now")
+    foreign.open_receiver()
+    try:
+        assert foreign.last_words() == (
+            "amqp:connection:forced: the replicated log has acknowledged nothing for 2 s: it has no quorum, or this "
+            "broker cannot reach it; what was not confirmed may be stored or not"
+        )
+    finally:
+        for server in lost:
+            server.thaw()
+    assert foreign.links == ["sender"], "what was held back is not said with the last words"
+    first.wait_for_role("active epoch=2")
+
+
+def test_clients_of_a_primary_that_lost_the_log_to_another_are_told_so(group: Group) -> None:
+    first = group.start("a", "active")
+    second = group.start("b", "backup")
+    foreign = Foreign(f"127.0.0.1:{first.port}")
+    assert foreign.confirmed.wait(WAIT_S)
+    first.signal(signal.SIGSTOP)
+    second.wait_for_role("active epoch=2")
+    first.signal(signal.SIGCONT)
+    told = foreign.last_words()
+    assert told == f"amqp:connection:forced: {ANOTHER_CLAIMED}"
 
 
 def test_an_administrator_hands_over_and_the_status_says_how_the_log_is(group: Group) -> None:

@@ -93,6 +93,10 @@ class Peer(asyncio.Protocol):
         self._leaves = False
         """Whether nothing more comes from it."""
         self.ended = False
+        self._greeted = False
+        """Whether our Open was written."""
+        self._withheld = False
+        """Whether what there is for it is never to be written."""
         self.paused = False
         self.due_ms = 0
         """When its heartbeats and its silence are to be looked at."""
@@ -438,11 +442,12 @@ class Peer(asyncio.Protocol):
 
     def flush(self) -> None:
         """Write what the engine has to send."""
-        if self._transport is None or not self._service.may_answer(self):
+        if self._transport is None or self._withheld or not self._service.may_answer(self):
             return
         data = self.amqp.data_to_send()
         if data and not self._transport.is_closing():
             self._transport.write(data)
+            self._greeted = self.opened
         if self.ended:
             self._transport.close()
 
@@ -484,6 +489,19 @@ class Peer(asyncio.Protocol):
             else:
                 transport.close()
         self.amqp.free()
+
+    def withhold(self) -> None:
+        """Write nothing any more of what there is for it: another broker may have said otherwise meanwhile."""
+        self._withheld = True
+
+    def part_unanswered(self, why: str, info: dict[str, Any]) -> None:
+        """Say why it is left, and nothing of what was withheld."""
+        self.amqp.data_to_send()
+        if self._greeted:
+            self.amqp.close("amqp:connection:forced", why, info)
+            self.part()
+        else:
+            self.drop()
 
     def drop(self, *, linger: bool = False) -> None:
         """Cut the socket, at once unless what was written should still arrive."""

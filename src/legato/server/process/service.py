@@ -20,7 +20,7 @@ from legato.core.broker import Broker
 from legato.core.consumers import Browser, Consumer
 from legato.core.facts import ActionAudited
 from legato.core.records import Meta
-from legato.errors import ConfigError, StoreError
+from legato.errors import ConfigError, FencedError, StoreError
 from legato.ha.heartbeat_connection import BACKUP_USER
 from legato.ha.lease import Lease, Standing
 from legato.replication.arbiter import ReplicaStatus
@@ -85,6 +85,9 @@ ANSWER_GRACE_S = 1.0
 out when its connection ends."""
 
 
+ANOTHER_CLAIMED = "another broker has claimed the replicated log, and serves or is about to"
+STORE_FAILED = "this broker can neither store nor append any more; its log says why"
+"""Last words to clients."""
 UNSURE_POLL_S = 0.02
 """How often is looked whether answers may leave that were held back."""
 EXPULSION_GRACE_S = 0.5
@@ -259,7 +262,14 @@ class Service:
         self._store = store
         self._reading = Spreading(loop, clock, self._may_work, lambda: None, slice_ms=READING_SLICE_MS)
         self._fairness = Fairness(self, self.broker, self._executor, transfers.uploads, loop)
-        self._farewell = Farewell(self, self.broker, self._commits, lambda: self.return_window_ms, self.stop_timers)
+        self._farewell = Farewell(
+            self,
+            self.broker,
+            self._commits,
+            lambda: self.return_window_ms,
+            self.stop_timers,
+            lambda: self._held_back_since_s is not None,
+        )
         self._reconnect_pacing = ReconnectPacing(
             config.server.returns_per_s,
             config.server.reconnect_timeout_s,
@@ -314,9 +324,21 @@ class Service:
         standing = self._lease.standing(self.clock.monotonic_ms())
         if standing is Standing.GOOD or standing is Standing.UNSURE:
             return True
-        self.abort()
+        self._farewell.abort(*self._last_words(standing))
         self._owner.lose(standing)
         return False
+
+    def _last_words(self, standing: Standing) -> tuple[str, str]:
+        """What clients are told of brokers with a replicated log; without one they see that the connection is lost."""
+        if self._replicated is None:
+            return "", ""
+        if standing is Standing.LOST:
+            return "lost", ANOTHER_CLAIMED
+        interval_s = self.config.ha.activation_interval_s
+        return "lapsed", (
+            f"the replicated log has acknowledged nothing for {interval_s:g} s: it has no quorum, or this broker "
+            "cannot reach it; what was not confirmed may be stored or not"
+        )
 
     def may_answer(self, peer: Peer) -> bool:
         """Whether what there is for a peer may leave: not while another broker may be the primary.
@@ -593,7 +615,11 @@ class Service:
 
     def fatal(self, error: StoreError) -> None:
         """The store cannot be used any more."""
-        self.abort()
+        if self._replicated is None:
+            self.abort()
+        else:
+            fenced = isinstance(error, FencedError)
+            self._farewell.abort("lost", ANOTHER_CLAIMED if fenced else STORE_FAILED)
         self._owner.fail(error)
 
     def stop_timers(self) -> None:

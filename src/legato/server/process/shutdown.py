@@ -10,7 +10,7 @@ from legato.amqp import names
 from legato.amqp.codec.types import UInt
 from legato.core.broker import Broker
 from legato.server.messages.commits import Commits
-from legato.server.shell import Shell
+from legato.server.shell import Peer, Shell
 
 log = logging.getLogger("legato.service")
 
@@ -23,7 +23,11 @@ _REASONS = {
 
 
 class Farewell:
-    """Ends one service."""
+    """Ends one service.
+
+    Args:
+        holds_back: whether answers wait until it is known that no other broker is the primary.
+    """
 
     def __init__(
         self,
@@ -32,11 +36,13 @@ class Farewell:
         commits: Commits,
         return_window_ms: Callable[[], int],
         stop_timers: Callable[[], None],
+        holds_back: Callable[[], bool],
     ) -> None:
         self._shell = shell
         self._broker = broker
         self._return_window_ms = return_window_ms
         self._stop_timers = stop_timers
+        self._holds_back = holds_back
         self._commits = commits
         self._alone = asyncio.Event()
 
@@ -73,6 +79,8 @@ class Farewell:
         """
         self._alone.clear()
         peers = self._shell.peers
+        if self._holds_back():
+            self._part([peer for peer in peers if not peer.ended], why, _REASONS[why])
         info = {names.FAREWELL: why, names.RETURN_WINDOW: UInt(self._return_window_ms())}
         for peer in list(peers):
             if not peer.ended:
@@ -85,16 +93,32 @@ class Farewell:
             for peer in list(peers):
                 peer.drop()
 
-    def abort(self) -> None:
-        """Stop at once: nothing more is committed, nothing more becomes visible."""
+    def abort(self, why: str = "", told: str = "") -> None:
+        """Stop at once: nothing more is committed, nothing more becomes visible.
+
+        Args:
+            why: as in `dismiss`; empty if peers are just cut off.
+            told: why they are left, in a sentence for them.
+        """
         shell = self._shell
         if shell.stopped:
             return
         shell.ending = shell.stopped = True
         self._commits.idle.set()
         self._stop_timers()
-        for peer in list(shell.peers):
-            if not peer.ended:
-                peer.ended = True
+        left = [peer for peer in shell.peers if not peer.ended]
+        for peer in left:
+            peer.ended = True
+            if told:
+                peer.withhold()
+            else:
                 peer.drop()
+        if told:
+            # Not here: one of them may be in the middle of being served.
+            asyncio.get_running_loop().call_soon(self._part, left, why, told)
         self._commits.close()
+
+    def _part(self, left: list[Peer], why: str, told: str) -> None:
+        info = {names.FAREWELL: why, names.RETURN_WINDOW: UInt(self._return_window_ms())}
+        for peer in left:
+            peer.part_unanswered(told, info)
