@@ -16,7 +16,7 @@ from legato.client.steps import Steps
 from legato.errors import JMSError, ResourceAllocationError, TransactionRolledBackError
 from simulator.clients import Connection, Session
 from simulator.history import History
-from simulator.plan import COLORS, SHARED, TOPIC, Plan
+from simulator.plan import COLORS, LINE, SHARED, TOPIC, Plan
 
 LARGE_CHARACTERS = (100, 9_000)
 """Of a message that may be large, beside its number."""
@@ -162,7 +162,7 @@ class Actor:
     def _presented(self, session: Session, name: str, message: Any) -> int:
         length = message.properties.get("length")
         self._expect(length in (None, len(message.text)), f"{message.message_id} of {length} characters is not whole")
-        in_order = session.acknowledge_mode in (AcknowledgeMode.AUTO, AcknowledgeMode.DUPS_OK)
+        in_order = name == LINE or session.acknowledge_mode in (AcknowledgeMode.AUTO, AcknowledgeMode.DUPS_OK)
         return self.history.was_presented(name, message, self.container, in_order=in_order)
 
     def _consumer(self, session: Session) -> Steps[tuple[str, ConsumerSteps]]:

@@ -73,6 +73,22 @@ class Task:
                 task._steps.close()
         cls.everyone.clear()
 
+    @classmethod
+    def run_one_of(cls, process: Process) -> None:
+        """Run a thread of the process that has something to do, or has slept for long enough, in the middle of another.
+
+        How long an application sleeps is left to chance anyway.
+        """
+        able = [task for task in cls.everyone if task.process is process and task._is_able]
+        if able:
+            task = cls.kernel.random.choice(able)
+            task._again(isinstance(task._wait, _Sleep))
+
+    @property
+    def _is_able(self) -> bool:
+        wait = self._wait
+        return isinstance(wait, _Sleep) or (self._look is not None and (wait is None or bool(wait.ready())))
+
     def _wake_soon(self) -> None:
         if self._look is None:
             self._look = self.kernel.after_for(self.process, self.kernel.between_us(*SWITCH_US), self._again, False)
@@ -125,9 +141,18 @@ class Task:
             self._timer = self.kernel.after_for(self.process, int(step.timeout_s * 1_000_000) + 1, self._timed_out)
 
 
+class _Sleep(Wait):
+    """Wait for nothing but its time."""
+
+    __slots__ = ()
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(SimulatedGate(), lambda: False, seconds)  # type: ignore[arg-type]
+
+
 def sleep(seconds: float) -> Steps[None]:
     """Do nothing for a while."""
-    yield Wait(SimulatedGate(), lambda: False, seconds)  # type: ignore[arg-type]
+    yield _Sleep(seconds)
 
 
 class TaskTurn:

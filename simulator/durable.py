@@ -23,6 +23,8 @@ from legato.core.facts import (
     MessagePublished,
     MessageReturned,
     MessagesAssigned,
+    MessagesConsumed,
+    MessagesStored,
     MessageStored,
     QueueCreated,
     QueueDeleted,
@@ -55,6 +57,8 @@ class Durable(Record):
         self.counts["commits"] += 1
         if batch.epoch != self.epoch:
             raise self.broken(f"P7: epoch {batch.epoch} committed in epoch {self.epoch}")
+        self.counts["runs stored"] += sum(isinstance(fact, MessagesStored) for fact in batch.facts)
+        self.counts["runs acknowledged"] += sum(isinstance(fact, MessagesConsumed) for fact in batch.facts)
         batch = single_batch(batch)
         self._check_transactions(batch.facts)
         bodies, runs = iter(batch.bodies), iter(batch.runs)
@@ -210,6 +214,9 @@ class Durable(Record):
 
     def _returned(self, fact: MessageReturned) -> None:
         """What is kept for a consumer goes to others when its time is over (CONTRACT B21)."""
+        copy = self.copies.get((self.names[fact.queue], self.places.get((fact.queue, fact.seq), 0)))
+        if copy is not None:
+            copy.returned = True
         seen_by = self.seen_by.pop((fact.queue, fact.seq), None)
         if fact.cause == "claimed":
             self.seen_by[fact.queue, fact.seq] = fact.consumer

@@ -36,6 +36,12 @@ class History(Durable):
         self.confirmed: set[str] = set()
         self.announced: dict[int, list[Delivery]] = {}
         """By number: deliveries that the broker was told to count, and that no application has seen yet."""
+        self.silent: set[tuple[str, str]] = set()
+        """Consumers that do not say what their applications have, by container and link."""
+        self.unsure: set[tuple[str, int, str]] = set()
+        """By copy and container: what was given to one of them, for which brokers count as they must for such."""
+        self.given_to: dict[tuple[str, int], set[str]] = {}
+        """By copy: the containers that it was put on a link to."""
 
     # -- the wire ------------------------------------------------------------------------------------------------
 
@@ -60,6 +66,10 @@ class History(Durable):
                 raise self.broken(f"B21: message {key[1]} of {key[0]} is consumer {holder}'s and went to {consumer.id}")
             self.given_back.discard((message.queue.id, message.seq, consumer.id))
             self.dispatched[key] = (self.now_us(), epoch if epoch == self.epoch else 0)
+            self.given_to.setdefault(key[:2], set()).add(consumer.container)
+            if not consumer.reports_presented:
+                self.unsure.add(key)
+        self.counts["runs given"] += sum(isinstance(entry, MessageRun) for entry in effect.messages)
 
     def was_given_back(self, message: Message, consumer: Consumer) -> None:
         """A consumer's client releases a message: another may get it."""
@@ -128,7 +138,7 @@ class History(Durable):
         """An application was given a message from the queue or subscription `name`; returns its number.
 
         Args:
-            in_order: the application has never given anything back.
+            in_order: what the application gave back, if anything, was in order, too.
         """
         number = number_of(message.text.encode())
         now_us = self.now_us()
@@ -144,7 +154,8 @@ class History(Durable):
         announced = self.announced.get(number, [])
         if message._delivery in announced:
             announced.remove(message._delivery)
-        if message.delivery_count - 1 > len(copy.presented_us) + len(announced):
+        certain = (name, number, container) not in self.unsure
+        if certain and message.delivery_count - 1 > len(copy.presented_us) + len(announced):
             raise self.broken(
                 f"P4: message {number} of {name} says delivery {message.delivery_count} after "
                 f"{len(copy.presented_us)} presentations and {len(announced)} announced ones"
@@ -155,7 +166,7 @@ class History(Durable):
             )
         if copy.acknowledged_us and copy.acknowledged_us < dispatched_us and epoch:
             raise self.broken(f"P5: message {number} of {name} came to {container} after it was acknowledged")
-        if in_order and not message.redelivered:
+        if in_order and self._is_in_order(name, number, copy, flagged=message.redelivered):
             self._check_order(name, number, container, message.properties.get("sender"))
         copy.presented_us.append(now_us)
         copy.holders.append(container)
@@ -167,18 +178,33 @@ class History(Durable):
         if delivery not in announced:
             announced.append(delivery)
 
+    def _is_in_order(self, name: str, number: int, copy: Copy, *, flagged: bool) -> bool:
+        """Whether a message comes to an application as if for the first time.
+
+        What others were given may have come back; and so may what has been presented, or announced.
+        """
+        if self._is_for_one(name) and not flagged:
+            return True
+        return not copy.presented_us and not copy.returned and len(self.given_to.get((name, number), ())) == 1
+
+    def _is_for_one(self, name: str) -> bool:
+        """Whether there is one consumer at a time, and it wants all."""
+        address = self.plan.address(name)
+        return name == DURABLE or (
+            address is not None and bool(address.settings.get("exclusive")) and not address.selected
+        )
+
     def _check_order(self, name: str, number: int, container: str, sender: str | None) -> None:
         """What one producer sends to one consumer comes in order (Jakarta Messaging 6.2.10)."""
         address = self.plan.address(name)
         if sender is None or address is None or address.ranked or number in self.moved:
-            return
-        if name != DURABLE and not (address.settings.get("exclusive") and not address.selected):
             return
         key = (name, container, sender, self.groups.get(number, ""))
         last = self.last_seen.get(key, 0)
         if number < last:
             raise self.broken(f"message {number} of {name} came to {container} after {last} of the same sender")
         self.last_seen[key] = number
+        self.counts["in order"] += 1
 
     def volatile(self, prefix: str, message: Any) -> str:
         """The name of the subscription that begins so and has had a message; brokers make names up."""

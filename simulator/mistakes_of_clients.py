@@ -35,6 +35,25 @@ def resend_nothing(self: Outgoing) -> int:
     return _connection_lost(self)
 
 
+def resend_the_last_first(self: Outgoing) -> int:
+    """The client sends again what was not confirmed, and the last one of it first."""
+    resent = _connection_lost(self)
+    again = [self.waiting.popleft() for _ in range(resent)]
+    self.waiting.extendleft(again)
+    return resent
+
+
+def forget_the_oldest_first(self: Incoming) -> list[Delivery]:
+    """The I/O thread forgets what waits from where the application's thread takes it."""
+    unseen = []
+    while self.inbox:
+        try:
+            unseen.append(self.inbox.popleft())
+        except IndexError:
+            break
+    return unseen
+
+
 def none_elsewhere(self: Incoming, coming: int | None, elsewhere: Iterable[int]) -> list[Delivery]:
     """The client does not hear what others have of what it held."""
     return _claims_answered(self, coming, ())

@@ -13,10 +13,13 @@ from unittest.mock import patch
 from uuid import UUID
 
 from legato import ids, limits
+from legato.amqp.engine import batch, runs
 from legato.amqp.engine.link_base import Link
 from legato.client.calls import connection_steps, consumer_steps, producer_steps
-from legato.client.links import channel, receiver_end, transport
+from legato.client.links import channel, dispositions, receiver_end, transport
 from legato.client.links.deliveries import Delivery
+from legato.client.links.session_state import AcknowledgeMode
+from legato.core import lanes
 from legato.core.consumers import Browser, Consumer
 from legato.core.message import Message
 from legato.core.queues import Queue
@@ -25,7 +28,7 @@ from legato.core.reservations import Reservations
 from legato.core.settlement import Settlement
 from legato.server.connections import client_connection, handshake
 from legato.server.management import staged_batches
-from legato.server.messages import commits, executor
+from legato.server.messages import commits, executor, transfers
 from legato.server.process import service, shutdown, timers
 from legato.server.storage import maintenance
 from simulator.clients import SimulatedGate, Task
@@ -35,8 +38,13 @@ from simulator.kernel import Kernel
 from simulator.loop import ReadingLoop, VirtualClock, VirtualLoop
 from simulator.member_files import full_disk
 from simulator.network import Network
+from simulator.preempting import preempting
 from simulator.transports import SimulatedMailbox, SimulatedTransport
 
+SILENT_KINDS = ("consume", "listen", "subscribe_for_now", "join_the_crowd", "sip")
+SILENT_MODES = (AcknowledgeMode.AUTO, AcknowledgeMode.DUPS_OK)
+"""Who may be silent: what its application has had it acknowledges before anybody asks for it."""
+SILENT = 0.6
 PRUNE_EVERY_TICKS = 17
 LARGE_MESSAGE_BYTES = 1_500
 CHUNK_BYTES = 700
@@ -82,6 +90,7 @@ def installed(
         if (
             self._kernel.epoch == history.epoch
             and options.get("hold_until_us")
+            and consumer.reports_presented
             and consumer in consumer.queue.consumers
         ):
             history.went_away(consumer.id, consumer.container)
@@ -134,6 +143,9 @@ def installed(
         (timers, "UPKEEP_EVERY_TICKS", 1),
         *(_retention() if history.plan.prunes else []),
         *(_sizes() if history.plan.large else []),
+        *(preempting(kernel) if history.plan.preempted else []),
+        *(_runs(history.plan.run_min) if history.plan.run_min else []),
+        *(_silence(kernel, history) if history.plan.silent else []),
         *(full_disk(is_full) if history.plan.papers else []),
         (executor.Executor, "_deliver", watched),
         (Receivers, "detach", watched_detach),
@@ -173,6 +185,43 @@ def _sizes() -> list[tuple[Any, str, Any]]:
         # A message is streamed if it does not come in one frame.
         (handshake, "Settings", lambda **said: settings(**{**said, "max_frame_bytes": FRAME_BYTES})),
     ]
+
+
+def _runs(run_min: int) -> list[tuple[Any, str, Any]]:
+    """Few messages that come together are a run."""
+    return [(module, "RUN_MIN", run_min) for module in (batch, runs, lanes, transfers)]
+
+
+def _silence(kernel: Kernel, history: History) -> list[tuple[Any, str, Any]]:
+    """Some consumers say nothing of what reached their applications, as those of other libraries do."""
+    attach, present = receiver_end.ReceiverEnd.attach, dispositions.DispositionEnd.present
+    attach_at_broker = Receivers.attach
+
+    def attach_silently(self: receiver_end.ReceiverEnd) -> None:
+        kind = kernel.process.name.partition("-")[0] if kernel.process is not None else ""
+        if not self.ready and kind in SILENT_KINDS and self.channel.mode in SILENT_MODES and kernel.chance(SILENT):
+            history.silent.add(_receiver_of(self))
+        attach(self)
+
+    def present_silently(self: dispositions.DispositionEnd, delivery: Delivery) -> None:
+        if _receiver_of(delivery.consumer) not in history.silent:
+            present(self, delivery)
+
+    def attach_silent(self: Receivers, queue: Queue, port: Any, container: str, **options: Any) -> Any:
+        if (container, options.get("name")) in history.silent:
+            options["reports_presented"] = False
+        return attach_at_broker(self, queue, port, container, **options)
+
+    return [
+        (receiver_end.ReceiverEnd, "attach", attach_silently),
+        (dispositions.DispositionEnd, "present", present_silently),
+        (Receivers, "attach", attach_silent),
+    ]
+
+
+def _receiver_of(end: receiver_end.ReceiverEnd) -> tuple[str, str]:
+    """Its container and its link's name: who it is for brokers."""
+    return end.channel.transport.connecting.settings.container_id, end.name  # type: ignore[attr-defined]
 
 
 def _events() -> dict[str, Any]:

@@ -15,6 +15,8 @@ DURABLE = "subscription://trader/all"
 SHARED = "subscription:///reds"
 VISITS = "subscription:///visits"
 CROWD = "volatile:///crowd"
+LINE = "line"
+"""A queue of messages that ask for nothing, which come many at once: they are runs."""
 COLORS = ["red", "blue", "green"]
 LENGTHS = (
     (0.6, (250, 600)),
@@ -54,6 +56,8 @@ LATER_KINDS = {
     "keep_house": 1,
 }
 """Further ones, in a share of the runs; see `interrupting`, `administering`, `pipelines`, `perishing`."""
+LINE_KINDS = ("pour", "sip")
+"""Those who send to the line and receive from it; see `pouring`."""
 COMPANIONS = ("produce", "ask", "browse")
 """What the second session of a connection is used for: nothing that receives from where the first one may."""
 LATER = 0.5
@@ -124,9 +128,17 @@ class Plan(msgspec.Struct, frozen=True):
     """Whether brokers write what they write beside the store."""
     large: bool = False
     """Whether some messages are large, by a bound that is much lower than usual."""
+    preempted: bool = False
+    """Whether applications' threads run in the middle of what their I/O threads do."""
+    run_min: int = 0
+    """How many messages that come together are a run; 0: as many as usual."""
+    silent: bool = False
+    """Whether some consumers do not say what their applications have, so that they are given runs."""
 
     def address(self, name: str) -> QueuePlan | None:
         """The plan of a queue or a subscription; None of dead letters and what else there is."""
+        if name == LINE:
+            return QueuePlan(LINE, ranked=False)
         if name in (DURABLE, SHARED, VISITS) or name.startswith("volatile://"):
             return self.topic
         return next((queue for queue in self.queues if queue.name == name), None)
@@ -147,7 +159,7 @@ class Plan(msgspec.Struct, frozen=True):
     @property
     def drained(self) -> list[str]:
         """Where messages may wait in the end, dead letters before what they came from is empty."""
-        names = [queue.name for queue in self.queues]
+        names = [queue.name for queue in self.queues] + [LINE for kind in self.kinds if kind == "pour"]
         for queue in self.queues:
             if queue.maximum_deliveries and queue.dead_letters:
                 names.append(queue.dead_letters.format(address=queue.name))
@@ -182,7 +194,7 @@ def _add_later(plan: Plan, random: Random) -> Plan:
     remembers = "publish_batches" in kinds  # what a sink has published, for good
     papers = random.random() < 0.15
     bytes_late, prunes = random.random() < 0.25, random.random() < (0.6 if remembers else 0.35)
-    return msgspec.structs.replace(
+    later = msgspec.structs.replace(
         plan,
         kinds=(*plan.kinds, *kinds),
         # What is promised to who interrupts is said of this contract only.
@@ -194,6 +206,16 @@ def _add_later(plan: Plan, random: Random) -> Plan:
         large=random.random() < 0.2,
         papers=papers,
         disk_fills=plan.disk_fills or (papers and random.random() < 0.6),
+    )
+    line = random.choices(LINE_KINDS, k=random.randint(0, 1)) if random.random() < 0.35 else None
+    line_kinds = () if line is None else (*LINE_KINDS, *line)
+    return msgspec.structs.replace(
+        later,
+        kinds=(*later.kinds, *line_kinds),
+        contracts=(*later.contracts, *(CONTRACT_NAMES[0] for _ in line_kinds)),
+        preempted=random.random() < 0.5,
+        run_min=random.choice([1, 2]) if random.random() < 0.35 else 0,
+        silent=random.random() < (0.3 if line is None else 0.7),
     )
 
 

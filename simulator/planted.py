@@ -15,7 +15,7 @@ from legato.client.links.receiver_end import ReceiverEnd
 from legato.client.links.session_state import Outgoing
 from legato.client.links.temporaries import TemporaryEnd
 from legato.client.links.transaction_outcome import Query
-from legato.core import router
+from legato.core import dispatch, router
 from legato.core.assignments import Assignments
 from legato.core.backpressure import Backpressure
 from legato.core.broker import Broker
@@ -50,6 +50,7 @@ from simulator import (
     mistakes_of_clients,
     mistakes_of_pipelines,
     mistakes_of_retention,
+    mistakes_of_runs,
 )
 
 
@@ -104,6 +105,11 @@ FAULTS = [
     Fault(Schedule, "due", mistakes.nothing_due),
     Fault(Outgoing, "connection_lost", mistakes_of_clients.resend_as_new),
     Fault(Outgoing, "connection_lost", mistakes_of_clients.resend_nothing),
+    Fault(Outgoing, "connection_lost", mistakes_of_clients.resend_the_last_first),
+    Fault(Incoming, "take_unseen", mistakes_of_clients.forget_the_oldest_first),
+    Fault(Lane, "tell_apart", mistakes_of_runs.apart_from_the_last),
+    Fault(dispatch, "_may_give_run", mistakes_of_runs.run_before_what_came_back),
+    Fault(Lane, "put_back", mistakes_of_runs.last_back_first),
     Fault(Incoming, "claims_answered", mistakes_of_clients.none_elsewhere),
     Fault(AckBatch, "outcome", mistakes_of_clients.all_accepted),
     Fault(Query, "answer", mistakes_of_clients.never_committed),

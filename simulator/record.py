@@ -40,6 +40,8 @@ class Copy:
         """How it left, once it has: `consumed`, `dead`, or the cause of a move."""
         self.ended_epoch = 0
         self.consumer = 0
+        self.returned = False
+        """Whether a delivery of it failed, as far as is on record."""
         self.sure = 0
         """How many applications died of it after the broker had heard that they had it."""
         self.acknowledged_us = 0

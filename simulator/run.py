@@ -29,8 +29,9 @@ from simulator.member_files import two_primaries
 from simulator.nemesis import Nemesis
 from simulator.network import Network
 from simulator.patches import installed
-from simulator.perishing import PerishedError, Perishing
+from simulator.perishing import PerishedError
 from simulator.plan import COMPANIONS, DURABLE, draw
+from simulator.pouring import Pouring
 from simulator.record import ViolationError
 
 HOSTS = ("alpha:5672", "beta:5672")
@@ -172,7 +173,7 @@ class Simulation:
     def _application(self, client: Client) -> Steps[None]:
         connection = yield from self._connect(client)
         companion = self._accompany(client, connection)
-        application = Perishing(self, connection)
+        application = Pouring(self, connection)
         work: Callable[[], Steps[None]] = getattr(application, client.kind)
         yield from work()
         companion.leave()
@@ -193,7 +194,7 @@ class Simulation:
                 elif error is not None:
                     self._failure = self._failure or error
 
-            application: Any = Perishing(companion, connection)  # type: ignore[arg-type]
+            application: Any = Pouring(companion, connection)  # type: ignore[arg-type]
             # Both have producers, and order is promised of each.
             application._senders = COMPANION_SENDERS
             # The first session's consumer may have what keeps a queue full.
@@ -370,7 +371,7 @@ class Simulation:
     def _drain(self, client: Client, names: list[str], done: Callable[[], bool]) -> None:
         def steps() -> Steps[None]:
             connection = yield from self._connect(client)
-            application = Perishing(self, connection)
+            application = Pouring(self, connection)
             yield from application.put_right()
             yield from application.drain(names, done)
             yield from connection._close()

@@ -30,6 +30,7 @@ def test_what_came_later_changes_no_run_of_a_former_plan() -> None:
         assert not set(former.kinds) & LATER_KINDS.keys()
         later = [former.prunes, former.bytes_late, former.clocks_leap, former.accompanied, former.large]
         assert not any(later)
+        assert not any([former.preempted, former.silent, former.run_min])
 
 
 @pytest.mark.parametrize("seed", range(1, 13))
