@@ -1,4 +1,4 @@
-"""Run seeds: `python -m simulator [SEED] [--seeds N] [--first K] [--jobs J] [--json FILE]`."""
+"""Run seeds: `python -m simulator [SEED] [--replicas] [--seeds N] [--first K] [--jobs J] [--json FILE]`."""
 
 from __future__ import annotations
 
@@ -31,21 +31,31 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--json", type=Path, metavar="FILE", help="keep the summary there, as it grows")
     parser.add_argument("--former", action="store_true", help="with SEED: its plan as the first simulator drew it")
     parser.add_argument("--trace", action="store_true", help="with SEED: print everything that happens")
+    parser.add_argument("--replicas", action="store_true", help="brokers with disks of their own and a replicated log")
     options = parser.parse_args(arguments)
+    if options.replicas and options.former:
+        parser.error("--former: the first simulator had no replicas")
     if options.seed is not None:
-        return _one(options.seed, options.steps, former=options.former, trace=options.trace)
+        return _one(_simulation(options), trace=options.trace)
     seeds = range(options.first, options.first + options.seeds)
-    return Report(seeds, options.steps, options.json).run(options.jobs)
+    return Report(seeds, options.steps, options.json).run(options.jobs, replicas=options.replicas)
 
 
-def _one(seed: int, steps: int | None, *, former: bool, trace: bool) -> int:
-    simulation = Simulation(seed, steps, former=former)
+def _simulation(options: argparse.Namespace) -> Simulation:
+    if options.replicas:
+        from simulator.replicas.run import ReplicatedSimulation
+
+        return ReplicatedSimulation(options.seed, options.steps)
+    return Simulation(options.seed, options.steps, former=options.former)
+
+
+def _one(simulation: Simulation, *, trace: bool) -> int:
     if trace:
         simulation.history.trace = lambda what: print(
             f"{(simulation.kernel.now_us - START_US) / 1_000_000:10.6f} {simulation.kernel.process or '-'}: {what}"
         )
     else:
-        print(simulation.plan)
+        print(*simulation.plans, sep="\n")
     outcome = simulation.run()
     for name, count in sorted(outcome.counts.items()):
         print(f"  {count:6} {name}")
@@ -69,9 +79,14 @@ class Report:
         self._virtual_s = 0.0
         self._began = self._reported = time.monotonic()
 
-    def run(self, jobs: int) -> int:
-        """Run the seeds; 0 if no promise was broken."""
-        runner = Runner(self._seeds, self._steps, jobs, lambda outcome: self._heard(runner, outcome))
+    def run(self, jobs: int, *, replicas: bool = False) -> int:
+        """Run the seeds; 0 if no promise was broken.
+
+        Args:
+            jobs: processes to run them in.
+            replicas: the runs are those with a replicated log.
+        """
+        runner = Runner(self._seeds, self._steps, jobs, lambda outcome: self._heard(runner, outcome), replicas=replicas)
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
         try:
             runner.run()

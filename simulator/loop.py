@@ -44,6 +44,10 @@ class VirtualLoop:
         """See `asyncio.AbstractEventLoop`."""
         return asyncio.Future(loop=self)  # type: ignore[arg-type]
 
+    def time(self) -> float:
+        """See `asyncio.AbstractEventLoop`."""
+        return self._kernel.now_us / 1_000_000
+
     async def wait_for(self, awaitable: Coroutine[Any, Any, None], timeout_s: float) -> None:
         """See `asyncio.wait_for`."""
         ended = self.create_future()

@@ -291,6 +291,11 @@ class Simulation:
         )
 
     @property
+    def plans(self) -> list[Any]:
+        """What was drawn for it."""
+        return [self.plan]
+
+    @property
     def failure(self) -> BaseException | None:
         """The exception that no application expected, if there was one."""
         return self._failure

@@ -47,11 +47,11 @@ class Worker:
         at: the seed that it runs now, or the one after its last.
     """
 
-    def __init__(self, seeds: range, steps: int | None) -> None:
+    def __init__(self, seeds: range, steps: int | None, *, replicas: bool) -> None:
         self.seeds = seeds
         self.at = seeds.start
         self.outcomes, theirs = connection.Pipe(duplex=False)
-        self._process = Process(target=_work, args=(seeds, steps, theirs), daemon=True)
+        self._process = Process(target=_work, args=(seeds, steps, theirs, replicas), daemon=True)
         self._process.start()
         theirs.close()
 
@@ -84,11 +84,18 @@ class Worker:
 
 
 class Runner:
-    """Runs seeds in `jobs` processes; `told` hears of each outcome as it comes."""
+    """Runs seeds in `jobs` processes; `told` hears of each outcome as it comes.
 
-    def __init__(self, seeds: range, steps: int | None, jobs: int, told: Callable[[Outcome], None]) -> None:
+    Args:
+        replicas: the runs are those with a replicated log.
+    """
+
+    def __init__(
+        self, seeds: range, steps: int | None, jobs: int, told: Callable[[Outcome], None], *, replicas: bool = False
+    ) -> None:
         self._seeds = seeds
         self._steps = steps
+        self._replicas = replicas
         self._jobs = jobs
         self._told = told
         self._chunk = min(CHUNK_SEEDS, max(len(seeds) // (4 * jobs), 1))
@@ -117,7 +124,7 @@ class Runner:
         return chunk
 
     def _begin(self, seeds: range) -> None:
-        self._workers.append(Worker(seeds, self._steps))
+        self._workers.append(Worker(seeds, self._steps, replicas=self._replicas))
 
     def _hear(self, worker: Worker) -> None:
         outcome = worker.next_outcome()
@@ -131,13 +138,16 @@ class Runner:
         self._told(outcome)
 
 
-def _work(seeds: range, steps: int | None, outcomes: connection.Connection) -> None:
+def _work(seeds: range, steps: int | None, outcomes: connection.Connection, replicas: bool) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGPROF, _runaway)
     garbage = Garbage()
+    run: Callable[[int, int | None], Outcome] = simulate
+    if replicas:  # Only these need greenlet.
+        from simulator.replicas.run import simulate as run
     for seed in seeds:
         signal.setitimer(signal.ITIMER_PROF, CPU_MAX_S)
-        outcome = simulate(seed, steps)
+        outcome = run(seed, steps)
         signal.setitimer(signal.ITIMER_PROF, 0)
         garbage.ran(outcome)
         outcomes.send_bytes(msgspec.msgpack.encode(outcome))

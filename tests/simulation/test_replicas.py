@@ -1,0 +1,42 @@
+"""Replicas under virtual time: promises are kept, all stores are equal in the end, nobody answers for another."""
+
+from pathlib import Path
+
+import pytest
+import simulator.replicas
+from simulator.replicas.run import ReplicatedSimulation, simulate
+
+SEEDS_FILE = Path(simulator.replicas.__file__).with_name("seeds.txt")
+
+
+def kept_seeds() -> list[tuple[int, int | None]]:
+    """Seed and steps of each line of the file; None for the steps the seed draws."""
+    lines = [line.partition("#")[0].split() for line in SEEDS_FILE.read_text().splitlines()]
+    return [(int(line[0]), None if line[1] == "-" else int(line[1])) for line in lines if line]
+
+
+@pytest.mark.parametrize(("seed", "steps"), kept_seeds())
+def test_a_seed_that_once_found_something_finds_nothing_now(seed: int, steps: int | None) -> None:
+    assert simulate(seed, steps).violation == ""
+
+
+@pytest.mark.parametrize("seed", range(1, 25))
+def test_every_promise_is_kept_and_replicas_are_equal(seed: int) -> None:
+    assert simulate(seed).violation == ""
+
+
+def test_the_same_seed_is_the_same_run() -> None:
+    first = simulate(7, 1_000)
+    simulate(8, 300)
+    assert simulate(7, 1_000) == first
+
+
+def test_trouble_of_all_kinds_is_met() -> None:
+    """A run that nothing happens to proves nothing."""
+    run = ReplicatedSimulation(11, 6_000)
+    outcome = run.run()
+    assert outcome.violation == ""
+    assert outcome.counts["takeovers"] > 2
+    assert outcome.counts["elections of the log"] > 2
+    assert outcome.counts["confirmed"] > 20
+    assert len(run.truth.records) > 20
