@@ -44,6 +44,8 @@ HANDING_STEPS = {
     "receive_body_no_wait": "_getting_body_now",
 }
 """Steps without the one that leaves a message to the caller."""
+TAKES_SECONDS = ("receive", "receive_body")
+"""They have a parameter `timeout` that nothing may be given for: whoever does is told of `timeout_s`."""
 
 
 class Face(NamedTuple):
@@ -287,6 +289,7 @@ SHARED_NAMES = {
     "Message": "legato.client.messages.message",
     "ThreadTurn": "legato.client.calls.turn",
     "Threads": "legato.client.calls.world",
+    "wrong_timeout": "legato.client.calls.consumer_steps",
 }
 ASYNCIO_NAMES = {
     "drive": "legato.client.aio.steps",
@@ -382,11 +385,15 @@ def _method(face: Face, name: str, kind: str, *, asyncio: bool) -> str:
     call = f"{whose}.{steps.name}({', '.join(passed)})"
     if steps.name == "_close":
         call = "self._leave(in_flight())"
+    arguments, refusal = ast.unparse(steps.args), ""
+    if name in TAKES_SECONDS:
+        arguments += ", *, timeout: None = None"
+        refusal = f'if timeout is not None:\n    raise wrong_timeout("{name}", timeout)\n'
     opening = asyncio and kind in (MAKES, OPENS)
     awaited = asyncio and kind not in (MAKES, OPENS, PLAIN)
-    head = f"{'async ' if awaited else ''}def {name}({ast.unparse(steps.args)})"
+    head = f"{'async ' if awaited else ''}def {name}({arguments})"
     head += f" -> {f'Opening[{value}]' if opening else value}:\n"
-    body = face.by_hand.get(name, ("", ""))[asyncio] or _body(name, kind, call, value, asyncio=asyncio)
+    body = refusal + (face.by_hand.get(name, ("", ""))[asyncio] or _body(name, kind, call, value, asyncio=asyncio))
     overloads = face.overloads.get(name, "")
     head = (overloads.replace("def ", "async def ") if awaited else overloads) + head
     documentation = _doc(text, steps) if ast.get_docstring(steps) else ""

@@ -1,4 +1,4 @@
-"""Seven mistakes of users, each marked as mypy and as pyright name it."""
+"""Nine mistakes of users, each marked as mypy and as pyright name it."""
 
 from __future__ import annotations
 
@@ -17,6 +17,8 @@ with ConnectionFactory("amqp://localhost:5672").create_connection() as connectio
 
         consumer = session.create_consumer(orders)
         consumer.receive(timeout_ms=5)  # type: ignore[call-overload] # pyright: ignore[reportCallIssue]
+        consumer.receive(timeout=5)  # type: ignore[call-overload] # pyright: ignore[reportCallIssue]
+        consumer.receive_body(str, timeout=5)  # type: ignore[arg-type] # pyright: ignore[reportArgumentType]
 
         message = consumer.receive(timeout_s=5)
         assert message is not None

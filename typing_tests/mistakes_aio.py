@@ -22,6 +22,8 @@ async def main() -> None:
 
             consumer = await session.create_consumer(orders)
             await consumer.receive(timeout_ms=5)  # type: ignore[call-overload] # pyright: ignore[reportCallIssue]
+            await consumer.receive(timeout=5)  # type: ignore[call-overload] # pyright: ignore[reportCallIssue]
+            await consumer.receive_body(str, timeout=5)  # type: ignore[arg-type] # pyright: ignore[reportArgumentType]
 
             message = await consumer.receive(timeout_s=5)
             assert message is not None

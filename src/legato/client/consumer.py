@@ -10,7 +10,7 @@ from threading import get_ident
 from types import TracebackType
 from typing import TypeVar, cast, overload
 
-from legato.client.calls.consumer_steps import _T, ConsumerSteps, expectation
+from legato.client.calls.consumer_steps import _T, ConsumerSteps, expectation, wrong_timeout
 from legato.client.calls.consumer_work import MessageListener
 from legato.client.calls.leaving import in_flight
 from legato.client.calls.turn import ThreadTurn
@@ -35,7 +35,9 @@ class MessageConsumer(ConsumerSteps):
     def receive(self, timeout_s: float | None, /) -> Message | None: ...
     @overload
     def receive(self, kind: type[_Message], timeout_s: float | None = None) -> _Message | None: ...
-    def receive(self, kind: type[Message] | float | None = None, timeout_s: float | None = None) -> Message | None:
+    def receive(
+        self, kind: type[Message] | float | None = None, timeout_s: float | None = None, *, timeout: None = None
+    ) -> Message | None:
         """The next message; waits for one at most `timeout_s` seconds, for ever if None.
 
         Args:
@@ -62,6 +64,8 @@ class MessageConsumer(ConsumerSteps):
             JMSError: the connection is gone for good; or, with the failover contract `hornetq`, it was lost during the
                 call (code `UNBLOCKED`, CONTRACT E11).
         """
+        if timeout is not None:
+            raise wrong_timeout("receive", timeout)
         # `_receive` without its steps, and its turn without calls: a message that is here pays for nothing else.
         turn: ThreadTurn = self._turn  # type: ignore[assignment]
         holder = turn.holder
@@ -120,7 +124,7 @@ class MessageConsumer(ConsumerSteps):
             mend(self, interruption)
             raise
 
-    def receive_body(self, kind: type[_T], timeout_s: float | None = None) -> _T | None:
+    def receive_body(self, kind: type[_T], timeout_s: float | None = None, *, timeout: None = None) -> _T | None:
         """The next message's body, of type `kind`; waits for one as `receive()` does (Jakarta Messaging 8.6).
 
         Args:
@@ -134,6 +138,8 @@ class MessageConsumer(ConsumerSteps):
             MessageFormatError: the message has no body of that type. In AUTO and DUPS_OK it stays the next message:
                 `receive()` takes it. Else it is received, for `recover()` or `rollback()` to give back.
         """
+        if timeout is not None:
+            raise wrong_timeout("receive_body", timeout)
         try:
             end = self._end
             value = drive(self._getting_body(kind, timeout_s))

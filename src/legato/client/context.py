@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar, cast, overload
 
 from legato.client.browser import QueueBrowser
+from legato.client.calls.consumer_steps import wrong_timeout
 from legato.client.calls.context_steps import ContextSteps
 from legato.client.calls.jms_consumer_steps import _T, JMSConsumerSteps
 from legato.client.calls.jms_producer_steps import JMSProducerSteps
@@ -65,7 +66,9 @@ class JMSConsumer(JMSConsumerSteps):
     def receive(self, timeout_s: float | None, /) -> Message | None: ...
     @overload
     def receive(self, kind: type[_Message], timeout_s: float | None = None) -> _Message | None: ...
-    def receive(self, kind: type[Message] | float | None = None, timeout_s: float | None = None) -> Message | None:
+    def receive(
+        self, kind: type[Message] | float | None = None, timeout_s: float | None = None, *, timeout: None = None
+    ) -> Message | None:
         """The next message; waits for one at most `timeout_s` seconds, for ever if None.
 
         Args:
@@ -74,6 +77,8 @@ class JMSConsumer(JMSConsumerSteps):
         Raises:
             MessageFormatError: the message is not of that `kind`. In AUTO and DUPS_OK it stays the next message.
         """
+        if timeout is not None:
+            raise wrong_timeout("receive", timeout)
         try:
             end = self._end
             value = drive(self._getting(kind, timeout_s))
@@ -98,7 +103,7 @@ class JMSConsumer(JMSConsumerSteps):
             mend(self, interruption)
             raise
 
-    def receive_body(self, kind: type[_T], timeout_s: float | None = None) -> _T | None:
+    def receive_body(self, kind: type[_T], timeout_s: float | None = None, *, timeout: None = None) -> _T | None:
         """The next message's body, of type `kind`; waits for one as `receive()` does (Jakarta Messaging 8.6).
 
         Args:
@@ -111,6 +116,8 @@ class JMSConsumer(JMSConsumerSteps):
         Raises:
             MessageFormatError: the message has no body of that type. In AUTO and DUPS_OK it stays the next message.
         """
+        if timeout is not None:
+            raise wrong_timeout("receive_body", timeout)
         try:
             end = self._end
             value = drive(self._getting_body(kind, timeout_s))

@@ -105,6 +105,17 @@ def test_a_mock_of_a_session_is_called_as_the_session_is() -> None:
         create_autospec(legato.client.MessageConsumer, instance=True).receive(timeout_ms=5)
 
 
+@pytest.mark.parametrize("name", ["MessageConsumer", "JMSConsumer"])
+@pytest.mark.parametrize("package", [legato.client, aio], ids=["blocking", "asyncio"])
+def test_who_spells_the_time_to_wait_as_others_do_is_told_what_to_write(package: typing.Any, name: str) -> None:
+    kind = getattr(package, name)
+    consumer = object.__new__(kind)
+    for receive, arguments in ((kind.receive, ()), (kind.receive_body, (str,))):
+        with pytest.raises(TypeError, match=rf"^{receive.__name__}\(\) waits .*: write timeout_s=1.5 instead of timeout"):
+            waits = receive(consumer, *arguments, timeout=1.5)
+            asyncio.run(waits)
+
+
 @pytest.mark.parametrize("package", [legato.client, aio], ids=["blocking", "asyncio"])
 def test_a_mock_of_a_producer_or_a_connection_has_the_attributes_that_users_read(package: typing.Any) -> None:
     producer = create_autospec(package.MessageProducer, instance=True)

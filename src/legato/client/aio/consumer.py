@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import TypeVar, overload
 
 from legato.client.aio.steps import drive, leave_block
-from legato.client.calls.consumer_steps import _T, ConsumerSteps, expectation
+from legato.client.calls.consumer_steps import _T, ConsumerSteps, expectation, wrong_timeout
 from legato.client.calls.leaving import in_flight
 from legato.client.messages.message import Message
 
@@ -36,7 +36,7 @@ class MessageConsumer(ConsumerSteps):
     @overload
     async def receive(self, kind: type[_Message], timeout_s: float | None = None) -> _Message | None: ...
     async def receive(
-        self, kind: type[Message] | float | None = None, timeout_s: float | None = None
+        self, kind: type[Message] | float | None = None, timeout_s: float | None = None, *, timeout: None = None
     ) -> Message | None:
         """The next message; waits for one at most `timeout_s` seconds, for ever if None.
 
@@ -64,6 +64,8 @@ class MessageConsumer(ConsumerSteps):
             JMSError: the connection is gone for good; or, with the failover contract `hornetq`, it was lost during the
                 call (code `UNBLOCKED`, CONTRACT E11).
         """
+        if timeout is not None:
+            raise wrong_timeout("receive", timeout)
         # `_receive` without its steps: a message that is here pays for nothing else.
         if kind is not None:
             kind, timeout_s = expectation(kind, timeout_s)
@@ -104,7 +106,7 @@ class MessageConsumer(ConsumerSteps):
         """
         return await drive(self._receive_no_wait(kind))
 
-    async def receive_body(self, kind: type[_T], timeout_s: float | None = None) -> _T | None:
+    async def receive_body(self, kind: type[_T], timeout_s: float | None = None, *, timeout: None = None) -> _T | None:
         """The next message's body, of type `kind`; waits for one as `receive()` does (Jakarta Messaging 8.6).
 
         Args:
@@ -118,6 +120,8 @@ class MessageConsumer(ConsumerSteps):
             MessageFormatError: the message has no body of that type. In AUTO and DUPS_OK it stays the next message:
                 `receive()` takes it. Else it is received, for `recover()` or `rollback()` to give back.
         """
+        if timeout is not None:
+            raise wrong_timeout("receive_body", timeout)
         return await drive(self._receive_body(kind, timeout_s))
 
     async def receive_body_no_wait(self, kind: type[_T]) -> _T | None:

@@ -12,6 +12,7 @@ from typing import Any, Self, TypeVar, cast, overload
 from legato.client.aio.browser import QueueBrowser
 from legato.client.aio.destinations import TemporaryQueue, TemporaryTopic
 from legato.client.aio.steps import Opening, drive, leave_block
+from legato.client.calls.consumer_steps import wrong_timeout
 from legato.client.calls.context_steps import ContextSteps
 from legato.client.calls.jms_consumer_steps import _T, JMSConsumerSteps
 from legato.client.calls.jms_producer_steps import JMSProducerSteps
@@ -65,7 +66,7 @@ class JMSConsumer(JMSConsumerSteps):
     @overload
     async def receive(self, kind: type[_Message], timeout_s: float | None = None) -> _Message | None: ...
     async def receive(
-        self, kind: type[Message] | float | None = None, timeout_s: float | None = None
+        self, kind: type[Message] | float | None = None, timeout_s: float | None = None, *, timeout: None = None
     ) -> Message | None:
         """The next message; waits for one at most `timeout_s` seconds, for ever if None.
 
@@ -75,6 +76,8 @@ class JMSConsumer(JMSConsumerSteps):
         Raises:
             MessageFormatError: the message is not of that `kind`. In AUTO and DUPS_OK it stays the next message.
         """
+        if timeout is not None:
+            raise wrong_timeout("receive", timeout)
         return await drive(self._receive(kind, timeout_s))
 
     @overload
@@ -85,7 +88,7 @@ class JMSConsumer(JMSConsumerSteps):
         """The next message if the broker has one now; of `kind`, as `receive()` says."""
         return await drive(self._receive_no_wait(kind))
 
-    async def receive_body(self, kind: type[_T], timeout_s: float | None = None) -> _T | None:
+    async def receive_body(self, kind: type[_T], timeout_s: float | None = None, *, timeout: None = None) -> _T | None:
         """The next message's body, of type `kind`; waits for one as `receive()` does (Jakarta Messaging 8.6).
 
         Args:
@@ -98,6 +101,8 @@ class JMSConsumer(JMSConsumerSteps):
         Raises:
             MessageFormatError: the message has no body of that type. In AUTO and DUPS_OK it stays the next message.
         """
+        if timeout is not None:
+            raise wrong_timeout("receive_body", timeout)
         return await drive(self._receive_body(kind, timeout_s))
 
     async def receive_body_no_wait(self, kind: type[_T]) -> _T | None:

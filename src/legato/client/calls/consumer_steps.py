@@ -411,6 +411,14 @@ def expected_class(kind: object) -> type[Message]:
     raise JMSError(f"A class of messages is needed, such as TextMessage, or seconds to wait; this is {kind!r}.")
 
 
+def wrong_timeout(method: str, timeout: object) -> TypeError:
+    """For who spells `timeout_s` as others do: what to write instead."""
+    return TypeError(
+        f"{method}() waits for timeout_s seconds: write timeout_s={timeout!r} instead of timeout={timeout!r}, and divide "
+        f"by 1000 if these are Jakarta Messaging's milliseconds."
+    )
+
+
 def _check_class(message: Message, kind: type[Message]) -> None:
     if not isinstance(message, kind):
         raise MessageFormatError(
