@@ -197,9 +197,15 @@ def test_what_is_no_message_or_out_of_range_is_refused(connect: Connect, queue_n
     producer = session.create_producer(session.create_queue(queue_name))
     with pytest.raises(MessageFormatError, match="TextMessage"):
         producer.send(42)  # type: ignore[arg-type]
-    for wrong in ({"priority": 10}, {"time_to_live_ms": -1}, {"delivery_mode": 3}):
-        with pytest.raises(JMSError, match="priority"):
-            producer.send(TextMessage("x"), **wrong)  # type: ignore[arg-type]
+    for name, wrong in (
+        ("priority", 10),
+        ("priority", "high"),
+        ("time_to_live_ms", -1),
+        ("delivery_delay_ms", "1 s"),
+        ("delivery_mode", 3),
+    ):
+        with pytest.raises(JMSError, match=f"^{name} must be .*, not {wrong!r}"):
+            producer.send(TextMessage("x"), **{name: wrong})  # type: ignore[arg-type]
 
 
 def test_receive_waits_no_longer_than_asked(connect: Connect, queue_name: str) -> None:

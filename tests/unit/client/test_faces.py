@@ -110,10 +110,22 @@ def test_a_mock_of_a_session_is_called_as_the_session_is() -> None:
 def test_who_spells_the_time_to_wait_as_others_do_is_told_what_to_write(package: typing.Any, name: str) -> None:
     kind = getattr(package, name)
     consumer = object.__new__(kind)
+
+    async def call(receive: Callable[..., typing.Any], *arguments: object) -> None:
+        result = receive(consumer, *arguments, timeout=1.5)
+        assert inspect.isawaitable(result)
+        await result
+
     for receive, arguments in ((kind.receive, ()), (kind.receive_body, (str,))):
-        with pytest.raises(TypeError, match=rf"^{receive.__name__}\(\) waits .*: write timeout_s=1.5 instead of timeout"):
-            waits = receive(consumer, *arguments, timeout=1.5)
-            asyncio.run(waits)
+        with pytest.raises(TypeError, match=rf"^{receive.__name__}\(\) waits .*: write timeout_s=1.5 instead"):
+            asyncio.run(call(receive, *arguments))
+
+
+@pytest.mark.parametrize("package", [legato.client, aio], ids=["blocking", "asyncio"])
+def test_what_cannot_be_called_is_no_listener(package: typing.Any) -> None:
+    consumer = object.__new__(package.MessageConsumer)
+    with pytest.raises(legato.client.JMSError, match="is a function that is called with each message; this is 3"):
+        consumer.message_listener = 3
 
 
 @pytest.mark.parametrize("package", [legato.client, aio], ids=["blocking", "asyncio"])

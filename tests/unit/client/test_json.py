@@ -163,7 +163,7 @@ def test_json_of_other_clients_is_read_whatever_message_holds_it(message: Messag
 def test_a_text_without_a_content_type_is_no_dict() -> None:
     """Jakarta Messaging 3.11: a text message's body is a String."""
     assert not TextMessage("{}").is_body_assignable_to(dict)
-    with pytest.raises(MessageFormatError, match="is a str, not a dict"):
+    with pytest.raises(MessageFormatError, match="is of type str, not dict"):
         TextMessage("{}").get_body(dict)
 
 

@@ -192,7 +192,7 @@ def test_get_body_returns_text_as_text() -> None:
     message = passed(TextMessage("tea"))
     assert (message.get_body(str), message.get_body(object)) == ("tea", "tea")
     assert (message.is_body_assignable_to(str), message.is_body_assignable_to(bytes)) == (True, False)
-    with pytest.raises(MessageFormatError, match="str, not a bytes"):
+    with pytest.raises(MessageFormatError, match="str, not bytes"):
         message.get_body(bytes)
     assert (TextMessage().get_body(bytes), TextMessage().is_body_assignable_to(bytes)) == (None, True)
     assert (Message().get_body(bytes), Message().is_body_assignable_to(dict)) == (None, True)

@@ -8,7 +8,7 @@ from legato.amqp.codec.types import Described, ULong
 from legato.amqp.engine.terminus import Terminus
 from legato.client.links.subscriptions import Subscriptions
 from legato.client.mapping.source import Source, checked_name
-from legato.client.messages.destinations import Queue, TemporaryQueue, TemporaryTopic, Topic
+from legato.client.messages.destinations import Queue, TemporaryQueue, TemporaryTopic, Topic, checked
 from legato.errors import IllegalStateError, InvalidDestinationError, JMSError
 
 QUEUE, TOPIC = Queue("orders"), Topic("prices")
@@ -109,6 +109,12 @@ def test_an_unshared_subscription_excludes_all_others_of_its_name() -> None:
 def test_the_bar_cannot_be_part_of_a_subscriptions_name(name: object) -> None:
     with pytest.raises(InvalidDestinationError):
         checked_name(name)
+
+
+@pytest.mark.parametrize(("name", "said"), [("", "is empty"), (None, "this is None"), (3, "this is 3")])
+def test_a_destination_without_a_name_says_what_it_has_instead(name: object, said: str) -> None:
+    with pytest.raises(InvalidDestinationError, match=said):
+        checked(Queue(name))  # type: ignore[arg-type]
 
 
 def test_destinations_are_equal_by_name_and_kind() -> None:

@@ -414,8 +414,8 @@ def expected_class(kind: object) -> type[Message]:
 def wrong_timeout(method: str, timeout: object) -> TypeError:
     """For who spells `timeout_s` as others do: what to write instead."""
     return TypeError(
-        f"{method}() waits for timeout_s seconds: write timeout_s={timeout!r} instead of timeout={timeout!r}, and divide "
-        f"by 1000 if these are Jakarta Messaging's milliseconds."
+        f"{method}() waits for timeout_s seconds: write timeout_s={timeout!r} instead of timeout={timeout!r}, "
+        "and divide it by 1000 if these are Jakarta Messaging's milliseconds."
     )
 
 

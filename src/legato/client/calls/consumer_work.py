@@ -15,7 +15,7 @@ from legato.client.mapping.received import Received, read_message
 from legato.client.messages.destinations import Destination
 from legato.client.messages.message import Message
 from legato.client.steps import Steps
-from legato.errors import IllegalStateError, ProtocolError
+from legato.errors import IllegalStateError, JMSError, ProtocolError
 
 MessageListener = Callable[[Message], object]
 """Called with each message; in asyncio it may be a coroutine function."""
@@ -162,6 +162,8 @@ class ConsumerWork:
 
     @message_listener.setter
     def message_listener(self, listener: MessageListener | None) -> None:
+        if listener is not None and not callable(listener):
+            raise JMSError(f"A message listener is a function that is called with each message; this is {listener!r}.")
         with self._guard.used():
             if self._closed:
                 raise IllegalStateError("The consumer is closed.")

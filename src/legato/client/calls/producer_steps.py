@@ -254,11 +254,12 @@ class ProducerSteps:
             priority = self.priority
         ttl_ms = self.time_to_live_ms if time_to_live_ms is None else time_to_live_ms
         delay_ms = self.delivery_delay_ms if delivery_delay_ms is None else delivery_delay_ms
-        if mode not in (1, 2) or not 0 <= priority <= 9 or ttl_ms < 0 or delay_ms < 0:
-            raise JMSError(
-                "The delivery mode must be one of DeliveryMode, the priority from 0 to 9, the time to live and the "
-                f"delivery delay at least 0; not {mode!r}, {priority!r}, {ttl_ms!r} and {delay_ms!r}."
-            )
+        try:
+            fit = mode in (1, 2) and 0 <= priority <= 9 and ttl_ms >= 0 and delay_ms >= 0
+        except TypeError:  # a text where a number is wanted
+            fit = False
+        if not fit:
+            raise _wrong_header(mode, priority, ttl_ms, delay_ms)
         if duplicate_id is not None and not (isinstance(duplicate_id, str | bytes) and duplicate_id):
             raise JMSError(f"The duplicate id must be text or bytes, and not empty; not {duplicate_id!r}.")
         if message._headers_unread:
@@ -396,3 +397,15 @@ class ProducerSteps:
 
     def _leave(self, error: BaseException | None) -> Steps[None]:
         return leaving(self._close(), self._channel.transport, error)
+
+
+def _wrong_header(mode: object, priority: object, time_to_live_ms: object, delivery_delay_ms: object) -> JMSError:
+    """Which of a message's headers cannot be sent, and what it may be."""
+    if mode not in (1, 2):
+        return JMSError(f"delivery_mode must be one of DeliveryMode, not {mode!r}.")
+    if priority not in range(10):
+        return JMSError(f"priority must be a whole number from 0 to 9, not {priority!r}.")
+    for name, value in (("time_to_live_ms", time_to_live_ms), ("delivery_delay_ms", delivery_delay_ms)):
+        if not isinstance(value, int) or value < 0:
+            return JMSError(f"{name} must be a whole number of milliseconds, at least 0, not {value!r}.")
+    raise AssertionError("each of them can be sent")

@@ -134,7 +134,9 @@ def checked(destination: object) -> Destination:
         raise InvalidDestinationError(
             f"A destination is needed, such as session.create_queue('orders'); this is {destination!r}."
         )
-    if not isinstance(destination.name, str) or not destination.name:
+    if not isinstance(destination.name, str):
+        raise InvalidDestinationError(f"A destination's name is text, such as 'orders'; this is {destination.name!r}.")
+    if not destination.name:
         raise InvalidDestinationError("A destination needs a name; this one is empty.")
     return destination
 

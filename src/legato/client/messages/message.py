@@ -246,7 +246,7 @@ class Message(TypedProperties):
             return value
         if is_model(kind) or (is_json(self.content_type) and isinstance(value, str | bytes)):
             return self.json(kind)
-        raise MessageFormatError(f"The message's body is a {type(value).__name__}, not a {name_of(kind)}.")
+        raise MessageFormatError(f"The message's body is of type {type(value).__name__}, not {name_of(kind)}.")
 
     def _mark_redelivered(self, times: int) -> None:
         """It was presented so often before, which the broker has not counted."""
