@@ -4,7 +4,7 @@ import errno
 import os
 import resource
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -86,6 +86,8 @@ class Databases(msgspec.Struct, frozen=True):
 ADDED = {"taken"}
 """Databases that the first versions of the present format did not make, and do not mind."""
 
+UNWRITTEN_PAGES_MAX = 16
+"""So many pages at the end of the file may be missing: see `_refuse_truncated`."""
 DATA_NAME = "data.mdb"
 """The store's file, in its directory."""
 
@@ -145,7 +147,7 @@ def open_files(path: Path, *, map_bytes: int, sync: bool, read_only: bool) -> An
     )
     try:
         environment.reader_check()
-        _refuse_truncated(environment, path)
+        _refuse_truncated(environment, path, read_only)
         return environment
     except BaseException:
         environment.close()
@@ -208,12 +210,23 @@ def allocate(path: Path, begin: int, size: int) -> None:
         os.close(file)
 
 
-def _refuse_truncated(environment: Any, path: Path) -> None:
-    """A page beyond the end of the file would kill the process with SIGBUS when it is read."""
+def _refuse_truncated(environment: Any, path: Path, read_only: bool) -> None:
+    """A page beyond the end of the file would kill the process with SIGBUS when it is read.
+
+    The last pages may be missing though nothing is wrong: what a commit takes and gives back at once is not written,
+    and counts all the same. Nobody reads them before they are written, but should they be missing for another reason,
+    empty ones are an error and not the end of the process.
+    """
     expected = used_bytes(environment)
     actual = (path / DATA_NAME).stat().st_size
-    if 0 < actual < expected:
+    missing = expected - actual
+    if not actual or missing <= 0:
+        return
+    if missing > UNWRITTEN_PAGES_MAX * environment.stat()["psize"]:
         raise StoreCorruptError(f"the store in {path} was cut off: {actual} bytes of at least {expected}")
+    if not read_only:
+        with suppress(OSError):  # no room: it has to do as it is
+            allocate(path / DATA_NAME, actual, missing)
 
 
 def encode_format(*, with_journal: bool = False) -> bytes:

@@ -13,6 +13,7 @@ from legato.core.records import ExpiryPlace
 from legato.errors import FencedError, StoreCorruptError, StoreError, StoreFormatError
 from legato.store.base import FORMAT_VERSION
 from legato.store.blocks import pack_references
+from legato.store.environment import open_files, used_bytes
 from legato.store.keys import expiry_key, number_key, pair_key, place_key
 from legato.store.lmdb import LmdbStore
 from tests.conformance.store import batch_of, consumed, stored, waiting
@@ -94,6 +95,18 @@ def test_a_file_of_anything_else_is_refused(tmp_path: Path) -> None:
     (tmp_path / "data.mdb").write_bytes(b"no database\n" * 2_000)
     with pytest.raises(StoreCorruptError):
         LmdbStore(tmp_path)
+
+
+@pytest.mark.parametrize("read_only", [False, True])
+def test_pages_at_the_end_that_were_never_written_are_no_damage(closed_store: Path, read_only: bool) -> None:
+    """LMDB counts a page that a commit took and gave back, and does not write it."""
+    environment = open_files(closed_store, map_bytes=1 << 30, sync=False, read_only=True)
+    used = used_bytes(environment)
+    environment.close()
+    with (closed_store / "data.mdb").open("r+b") as file:
+        file.truncate(used - 4096)
+    LmdbStore(closed_store, read_only=read_only).close()
+    assert (closed_store / "data.mdb").stat().st_size == (used - 4096 if read_only else used)
 
 
 def test_a_file_cut_off_is_refused_before_it_can_kill_the_process(closed_store: Path) -> None:
