@@ -55,7 +55,20 @@ class SinkPoint(StrEnum):
     BETWEEN_PUBLISH_AND_COMMIT = "between-publish-and-commit"
 
 
-AnyPoint = Point | FlowPoint | SinkPoint
+class ReplicaPoint(StrEnum):
+    """A failpoint of brokers with a replicated log; only what clients asked for is held there."""
+
+    BETWEEN_PREPARE_AND_APPEND = "between-prepare-and-append"
+    """A primary has applied a commit in an open transaction; nobody else has heard of it."""
+    BETWEEN_APPEND_AND_APPLY = "between-append-and-apply"
+    """A commit is in the log; the primary's store does not have it yet."""
+    BETWEEN_APPLY_AND_CONFIRM = "between-apply-and-confirm"
+    """A commit is in the log and in the primary's store; who asked for it is not told yet."""
+    DURING_REPLICA_APPLY = "during-replica-apply"
+    """A backup has applied a commit of the log in an open transaction."""
+
+
+AnyPoint = Point | FlowPoint | SinkPoint | ReplicaPoint
 
 
 class Stuck(StrEnum):

@@ -8,10 +8,12 @@ import pytest
 
 from legato.clock import SystemClock
 from legato.core.facts import MessageStored, QueueCreated, QueueMarked
-from legato.failpoints import VARIABLE, AnyPoint, DrillOrders, Point
+from legato.core.records import Applied
+from legato.failpoints import VARIABLE, AnyPoint, DrillOrders, Point, ReplicaPoint
 from legato.server.config.configuration import StoreSection
 from legato.server.storage.fault_injection import FaultyClock, FaultyStore, make_clock, open_store
 from legato.store.base import Batch
+from legato.store.commit_records import encode_commit, encode_epoch
 from legato.store.lmdb import LmdbStore
 
 WAIT_S = 10.0
@@ -100,6 +102,24 @@ def test_only_what_a_client_waits_for_is_held_before_its_commit(tmp_path: Path) 
     assert drill_orders.points == []
     store.commit(Batch(1, 4, [MessageStored(1, 1, 4, "ID:1")], [b"body"]))
     assert drill_orders.points == [Point.BEFORE_COMMIT, Point.BETWEEN_COMMIT_AND_CONFIRM]
+    store.close()
+
+
+def test_commits_of_a_replicated_log_are_held_between_their_steps(tmp_path: Path) -> None:
+    drill_orders = Passed(tmp_path / "drill_orders")
+    store = FaultyStore(drill_orders, tmp_path / "store", StoreSection(checkpoint_ms=0))
+    store.prepare(encode_epoch(1, 1, "here", 1)[0], forced=True)
+    store.finish(Applied(1, b"1" * 16))
+    store.prepare(encode_commit(Batch(1, 2, [QueueCreated(1, "q")], []), 2)[0])
+    store.finish(Applied(2, b"2" * 16))
+    assert drill_orders.points == []
+    store.prepare(encode_commit(Batch(1, 4, [MessageStored(1, 1, 4, "ID:1")], [b"body"]), 3)[0])
+    assert drill_orders.points == [ReplicaPoint.BETWEEN_PREPARE_AND_APPEND]
+    store.finish(Applied(3, b"3" * 16))
+    assert drill_orders.points[1:] == [ReplicaPoint.BETWEEN_APPEND_AND_APPLY, ReplicaPoint.BETWEEN_APPLY_AND_CONFIRM]
+    store.prepare(encode_commit(Batch(1, 5, [MessageStored(1, 2, 4, "ID:2")], [b"body"]), 4)[0], forced=True)
+    store.finish(Applied(4, b"4" * 16))
+    assert drill_orders.points[3:] == [ReplicaPoint.DURING_REPLICA_APPLY]
     store.close()
 
 

@@ -21,9 +21,11 @@ from legato.core.facts import (
     MessageStored,
     TransactionCommitted,
 )
-from legato.failpoints import DrillOrders, Point
+from legato.core.records import Applied
+from legato.failpoints import DrillOrders, Point, ReplicaPoint
 from legato.server.config.configuration import StoreSection
 from legato.store.base import Batch, Meta
+from legato.store.commit_records import CommitRecord, EpochRecord
 from legato.store.lmdb import LmdbStore
 from legato.store.transactions import Keeping
 
@@ -75,6 +77,8 @@ class FaultyStore(LmdbStore):
     def __init__(self, drill_orders: DrillOrders, directory: Path, section: StoreSection) -> None:
         super().__init__(directory, **_options(section))
         self._drill_orders = drill_orders
+        self._appends = False
+        """Whether the commit that is prepared is a primary's own, which a client asked for."""
 
     def begin_epoch(self, broker: str, now_us: int) -> Meta:
         """See `Store.begin_epoch`."""
@@ -103,6 +107,26 @@ class FaultyStore(LmdbStore):
         if _has(facts, TransactionCommitted):
             hit(Point.BETWEEN_COMMIT_AND_OUTCOME)
         return position
+
+    def prepare(self, record: CommitRecord | EpochRecord, *, forced: bool = False) -> int:
+        """See `Store.prepare`: of a commit that goes to a replicated log, or comes from it."""
+        time.sleep(self._drill_orders.delay_s)
+        position = super().prepare(record, forced=forced)
+        asked_for = isinstance(record, CommitRecord) and _has(record.batch.facts, *ASKED_FOR)
+        self._appends = asked_for and not forced
+        if asked_for:
+            point = ReplicaPoint.DURING_REPLICA_APPLY if forced else ReplicaPoint.BETWEEN_PREPARE_AND_APPEND
+            self._drill_orders.hit(point)
+        return position
+
+    def finish(self, applied: Applied) -> None:
+        """See `Store.finish`."""
+        appends, self._appends = self._appends, False
+        if appends:
+            self._drill_orders.hit(ReplicaPoint.BETWEEN_APPEND_AND_APPLY)
+        super().finish(applied)
+        if appends:
+            self._drill_orders.hit(ReplicaPoint.BETWEEN_APPLY_AND_CONFIRM)
 
     def trim_log(self, through: int, limit: int) -> int:
         """See `Store.trim_log`: the ledger has what is to be deleted."""
