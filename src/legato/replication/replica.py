@@ -27,7 +27,7 @@ class Replica:
 
     Attributes:
         position: behind the last record that it has, also of records that change nothing.
-        kept: the same, as the store has it on disk.
+        kept: the same, as the store has it on disk for certain: after a power cut its last commit may be undone.
         epoch: of the last record.
         commits: the number of the store's last commit.
         voided: records that it passed over, as every replica does: their epoch was over.
@@ -50,7 +50,9 @@ class Replica:
             self.origin = applied.digest
         is_on_log = applied is not None and applied.number != ORIGIN_NUMBER
         self.position = Position(applied.number, applied.digest) if applied is not None and is_on_log else BEGINNING
-        self.kept = self.position
+        self.kept = BEGINNING
+        self._stored = self.position
+        """As the store's last commit has it."""
 
     @property
     def is_of_no_log(self) -> bool:
@@ -146,16 +148,17 @@ class Replica:
 
     def _note(self, record: CommitRecord | EpochRecord, position: Position) -> None:
         """It is committed."""
-        self.position = self.kept = position
+        self.position = position
+        self.kept, self._stored = self._stored, position
         self.epoch, self.commits = record.epoch, record.position
         self.origin = b""
 
     def passed(self, position: Position) -> None:
         """The last record changed nothing. The store hears of that now and then: a log is not kept for ever."""
         self.position = position
-        if position.sequence - self.kept.sequence >= PASSED_MAX and self.origin == b"":
+        if position.sequence - self._stored.sequence >= PASSED_MAX and self.origin == b"":
             self.store.place(Applied(position.sequence, position.digest))
-            self.kept = position
+            self.kept, self._stored = self._stored, position
 
     def _refuse_foreign(self, record: EpochRecord) -> None:
         if self.position != BEGINNING:

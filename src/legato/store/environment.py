@@ -97,8 +97,17 @@ def used_bytes(environment: Any) -> int:
     return (int(environment.info()["last_pgno"]) + 1) * int(environment.stat()["psize"])
 
 
-def open_environment(path: Path, *, map_bytes: int, sync: bool, read_only: bool) -> tuple[Any, Databases]:
+def open_environment(
+    path: Path, *, map_bytes: int, sync: bool, read_only: bool, metasync: bool = True
+) -> tuple[Any, Databases]:
     """Open the store's files in the directory `path`; create them unless `read_only`.
+
+    Args:
+        path: the directory.
+        map_bytes: the largest size of the file.
+        sync: wait for the disk in each commit.
+        read_only: change nothing.
+        metasync: see `LmdbStore`.
 
     Raises:
         StoreFormatError: it has another format; `former` of the error says whether `migration` can help.
@@ -106,7 +115,7 @@ def open_environment(path: Path, *, map_bytes: int, sync: bool, read_only: bool)
         StoreError: it cannot be opened; the message says why.
     """
     with lmdb_errors(f"the store in {path}"):
-        environment = open_files(path, map_bytes=map_bytes, sync=sync, read_only=read_only)
+        environment = open_files(path, map_bytes=map_bytes, sync=sync, read_only=read_only, metasync=metasync)
         try:
             databases = _open_databases(environment, path, read_only)
             if sync and not read_only:
@@ -119,7 +128,7 @@ def open_environment(path: Path, *, map_bytes: int, sync: bool, read_only: bool)
             raise
 
 
-def open_files(path: Path, *, map_bytes: int, sync: bool, read_only: bool) -> Any:
+def open_files(path: Path, *, map_bytes: int, sync: bool, read_only: bool, metasync: bool = True) -> Any:
     """Open the LMDB environment in the directory `path`, whatever is in it; create it unless `read_only`.
 
     Raises:
@@ -139,7 +148,7 @@ def open_files(path: Path, *, map_bytes: int, sync: bool, read_only: bool) -> An
         max_dbs=DATABASES_MAX,
         max_readers=READERS_MAX,
         sync=sync,
-        metasync=sync,
+        metasync=sync and metasync,
         mode=0o600,
         readonly=read_only,
         readahead=False,

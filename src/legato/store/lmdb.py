@@ -95,6 +95,8 @@ class LmdbStore:
             as a copy of it; never if `read_only`.
         keeping: when what is durable by a journal is written to the store's file; None: there is no journal, and each
             commit is. Also without the log of facts there is none.
+        metasync: False spares a commit the second wait for the disk: a power cut may undo the last one. For replicas,
+            whose log has it.
 
     Attributes:
         jobs: the thread that alone changes the store, if there is a journal.
@@ -114,11 +116,14 @@ class LmdbStore:
         log_facts: bool = True,
         migrates: bool = True,
         keeping: Keeping | None = None,
+        metasync: bool = True,
     ) -> None:
         self.path = Path(path)
         self._log_facts = log_facts
         self._map_bytes = map_bytes
-        opening = partial(open_environment, self.path, map_bytes=map_bytes, sync=sync, read_only=read_only)
+        opening = partial(
+            open_environment, self.path, map_bytes=map_bytes, sync=sync, read_only=read_only, metasync=metasync
+        )
         try:
             self._env, self._databases = opening()
         except StoreFormatError as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 import threading
@@ -381,6 +382,42 @@ def test_the_log_forgets_what_is_beyond_its_bound_and_nothing_that_the_primary_l
     eventually(lambda: brokers.servers.bounds().first > 1)
     assert brokers.servers.kept_bytes() < 30_000
     assert log.read(primary.replica.position).drained
+
+
+def test_a_replica_whose_last_commit_a_power_cut_undid_goes_on_by_the_log(tmp_path: Path) -> None:
+    """R10: the log is not trimmed behind what is on disk for certain, which is the last commit but one."""
+    servers = MemoryServers()
+    log = servers.log("g")
+    store = LmdbStore(tmp_path / "store", metasync=False)
+    replica = Replica(store)
+    claim = log.claim(encode_epoch(1, 1, "a", NOW_US)[1], BEGINNING)
+    claim.append(encode_commit(batch_of(1, QueueCreated(1, "q"), stored(1)), 2)[1])
+    for record in log.read(replica.position).records:
+        replica.apply(record)
+    before = replica.position
+    shutil.copytree(tmp_path / "store", tmp_path / "cut")
+    for _ in range(3):
+        claim.append(encode_beat(Beat(1, 2, NOW_US)))
+    claim.append(encode_commit(batch_of(1, stored(2)), 3)[1])
+    for record in log.read(replica.position).records:
+        replica.apply(record)
+    assert replica.kept == before
+    watch = LogWatch(log, "", 1, lambda: True, lambda: replica.kept)
+    watch.close()
+    eventually(lambda: servers.bounds().first > 1)
+    undone = LmdbStore(tmp_path / "cut", metasync=False)
+    again = Replica(undone)
+    assert again.position == before
+    again.apply_all(log.read(again.position).records)
+    assert waiting(undone) == [1, 2]
+    for each in (store, undone):
+        each.close()
+
+
+def test_a_log_is_not_trimmed_by_a_replica_that_has_just_been_opened(tmp_path: Path) -> None:
+    store = LmdbStore(tmp_path / "store", metasync=False)
+    assert Replica(store).kept == BEGINNING
+    store.close()
 
 
 def test_the_log_is_led_by_another_machine_than_the_primarys(brokers: Brokers) -> None:

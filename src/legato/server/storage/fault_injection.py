@@ -43,16 +43,21 @@ ASKED_FOR = (
 """What a client waits for; marks and the like are committed without anybody having asked."""
 
 
-def open_store(directory: Path, section: StoreSection) -> LmdbStore:
+def open_store(directory: Path, section: StoreSection, *, metasync: bool = True) -> LmdbStore:
     """The store of a broker that begins to serve.
+
+    Args:
+        directory: where it is.
+        section: its settings.
+        metasync: see `LmdbStore`.
 
     Raises:
         StoreFormatError: it has another format; it is not migrated here, which would hold up the loop.
     """
     drill_orders = DrillOrders.of_environment()
     if drill_orders is not None:
-        return FaultyStore(drill_orders, directory, section)
-    return LmdbStore(directory, **_options(section))
+        return FaultyStore(drill_orders, directory, section, metasync=metasync)
+    return LmdbStore(directory, metasync=metasync, **_options(section))
 
 
 def _options(section: StoreSection) -> dict[str, Any]:
@@ -74,8 +79,10 @@ def make_clock() -> Clock:
 class FaultyStore(LmdbStore):
     """A store that can be slow, and that has the failpoints of commits."""
 
-    def __init__(self, drill_orders: DrillOrders, directory: Path, section: StoreSection) -> None:
-        super().__init__(directory, **_options(section))
+    def __init__(
+        self, drill_orders: DrillOrders, directory: Path, section: StoreSection, *, metasync: bool = True
+    ) -> None:
+        super().__init__(directory, metasync=metasync, **_options(section))
         self._drill_orders = drill_orders
         self._appends = False
         """Whether the commit that is prepared is a primary's own, which a client asked for."""

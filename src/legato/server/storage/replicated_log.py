@@ -46,15 +46,16 @@ def begin_replica(config: Config, clock: Clock) -> LogArbiter:
     from legato.replication.nats import Opening
 
     settings = _settings(config.replication)
-    # The log has a record of each commit: a journal beside it would be a second one.
+    # The log has a record of each commit: a journal beside it would be a second one, and what a power cut undoes of the
+    # last commit is applied again.
     store_section = msgspec.structs.replace(config.store, checkpoint_ms=0)
     try:
-        store: LmdbStore = open_store(config.store_directory, store_section)
+        store: LmdbStore = open_store(config.store_directory, store_section, metasync=False)
     except StoreFormatError as error:
         if not error.former:
             raise
         migrate(config.store_directory, map_bytes=config.store.map_bytes)
-        store = open_store(config.store_directory, store_section)
+        store = open_store(config.store_directory, store_section, metasync=False)
     section = config.replication
     opening = Opening(settings)
     return LogArbiter(
