@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
+from legato.amqp.engine.connection import Connection as Engine
 from legato.client import (
     AcknowledgementOutcome,
     AcknowledgeMode,
@@ -237,3 +238,51 @@ def test_a_bad_acknowledge_mode_is_refused(calm_pair: BrokerPair, connect: Conne
     """CONTRACT A23."""
     with pytest.raises(Exception, match="AcknowledgeMode"):
         connect().create_session(acknowledge_mode=17)  # type: ignore[arg-type]
+
+
+FLOW, DISPOSITION = 0x13, 0x15
+GIVEN_BACK = (b"\x00\x53\x26", b"\x00\x53\x27")
+"""How the outcomes released and modified begin (AMQP 3.4)."""
+
+
+def flows_and_what_goes_back(data: bytes) -> list[str]:
+    """What whole frames say of that, in order (AMQP 2.3.1, 2.7)."""
+    said = []
+    while data:
+        size, begin = int.from_bytes(data[:4], "big"), data[4] * 4
+        frame, data = data[begin:size], data[size:]
+        if frame[:2] == b"\x00\x53" and frame[2] == FLOW:
+            said.append("flow")
+        elif frame[:2] == b"\x00\x53" and frame[2] == DISPOSITION and any(state in frame for state in GIVEN_BACK):
+            said.append("back")
+    return said
+
+
+def test_what_recover_gives_back_is_written_before_the_credit_for_more(
+    connect: Connect, queue_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Jakarta Messaging 6.2.10: for credit that came first the broker would give what is later in the queue."""
+    connection = connect()
+    send(connection, queue_name, *"12345")
+    session = connection.create_session(acknowledge_mode=AcknowledgeMode.CLIENT)
+    consumer = session.create_consumer(session.create_queue(queue_name))
+    receive(consumer, 2)
+    written: list[bytes] = []
+    data_to_send = Engine.data_to_send
+
+    def recording(self: Engine) -> bytes:
+        data = data_to_send(self)
+        written.append(data)
+        return data
+
+    monkeypatch.setattr(Engine, "data_to_send", recording)
+    session.recover()
+    transport, is_written = connection._transport, threading.Event()
+    transport.post(transport.flush)
+    transport.post(is_written.set)
+    assert is_written.wait(WAIT_S)
+    monkeypatch.undo()
+    said = flows_and_what_goes_back(b"".join(written))
+    assert "back" in said
+    assert said[-1] == "flow"
+    assert texts(receive(consumer, 5)) == [*"12345"]

@@ -160,6 +160,11 @@ class Wire:
         except OSError:
             self.ended = True
 
+    def encode(self) -> None:
+        """Have the engine put into bytes what it has to say: what it is told from now on comes after that."""
+        while not self.ended and (data := self.engine.data_to_send()):
+            self._unsent = memoryview(b"".join((self._unsent, data)))
+
     def tick(self, now_ms: int) -> int:
         """Heartbeats and time-outs; returns when to call again, 0 for never."""
         was_open = not self.engine.closed

@@ -130,3 +130,6 @@ class ChannelEnds:
         """Return messages in order: those that the application has had, and why, and those it has not."""
         for receiver in self.receivers:
             receiver.give_back([delivery for delivery in failed if delivery.consumer is receiver], why)
+        # The engine says flows before dispositions: for credit that the broker hears of first, it would give what is
+        # later than what comes back.
+        self.transport.encode()

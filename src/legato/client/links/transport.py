@@ -161,6 +161,11 @@ class Transport:
         if self.wire is not None:
             self.wire.flush()
 
+    def encode(self) -> None:
+        """What the engine is told from now on is to come after what it has to say now."""
+        if self.wire is not None:
+            self.wire.encode()
+
     def report(self, error: JMSError, *, usual: bool = False) -> None:
         """Tell the exception listener; without one the log, unless it is usual or the log has it."""
         self.notifier.call(lambda: self.on_exception(error, usual))
