@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from legato.client.calls.undertakings import Undertakings
+from legato.client.failover.wire import Wire
 from legato.client.links.channel import Channel
 from legato.client.links.deliveries import AckBatch, Delivery, Incoming
 from legato.client.links.receiver_end import LAZY_MAX, ReceiverEnd
@@ -52,6 +53,10 @@ def forget_the_oldest_first(self: Incoming) -> list[Delivery]:
         except IndexError:
             break
     return unseen
+
+
+def credit_before_what_goes_back(self: Wire) -> None:
+    """The broker hears of credit before it hears of what comes back."""
 
 
 def none_elsewhere(self: Incoming, coming: int | None, elsewhere: Iterable[int]) -> list[Delivery]:

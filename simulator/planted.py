@@ -9,6 +9,7 @@ from typing import Any
 from unittest.mock import patch
 
 from legato.client.calls.undertakings import Undertakings
+from legato.client.failover.wire import Wire
 from legato.client.links.channel import Channel
 from legato.client.links.deliveries import AckBatch, Incoming
 from legato.client.links.receiver_end import ReceiverEnd
@@ -110,6 +111,7 @@ FAULTS = [
     Fault(Lane, "tell_apart", mistakes_of_runs.apart_from_the_last),
     Fault(dispatch, "_may_give_run", mistakes_of_runs.run_before_what_came_back),
     Fault(Lane, "put_back", mistakes_of_runs.last_back_first),
+    Fault(Wire, "encode", mistakes_of_clients.credit_before_what_goes_back),
     Fault(Incoming, "claims_answered", mistakes_of_clients.none_elsewhere),
     Fault(AckBatch, "outcome", mistakes_of_clients.all_accepted),
     Fault(Query, "answer", mistakes_of_clients.never_committed),
