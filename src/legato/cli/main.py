@@ -46,6 +46,10 @@ from legato.quoting import ERROR_CHARACTERS_MAX, escaped
 class _Legato(CommandGroup):
     """All commands; an error that no broker can be reached says where one may be."""
 
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """See `CommandGroup`. `legato` alone asks for the help: no mistake, unlike a noun without its command."""
+        return super().parse_args(ctx, args or ["--help"])
+
     def invoke(self, ctx: Any) -> Any:
         """See `CommandGroup`."""
         try:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from legato.errors import JMSError
 from legato.likeness import meant
 from legato.quoting import quoted
+
+if TYPE_CHECKING:
+    from legato.client import Connection
 
 _NAMES_COMPARED_MAX = 5000
 
@@ -34,6 +37,19 @@ def rows(url: str, type: str, match: str = "") -> Iterator[dict[str, Any]]:
     from legato.client import management
 
     return management.rows(url, type, match)
+
+
+def missing_queue(connection: Connection, url: str, name: str) -> str | None:
+    """The sentence that there is no such queue; None if there is one, or if this user may not ask."""
+    from legato.client.management import Requester
+
+    try:
+        asking = Requester(connection, "the broker")
+        asking.request("read", "queue", name, {})
+        asking.close()
+    except JMSError as error:
+        return f"{error} {_like(url, 'queue', name)}" if str(error) == f"There is no queue {name!r}." else None
+    return None
 
 
 def _like(url: str, type: str, name: str) -> str:

@@ -6,6 +6,7 @@ import typer
 
 from legato.cli.options import URL_DEFAULT, JsonOption, QueueArgument, UrlOption
 from legato.cli.output import say
+from legato.quoting import quoted
 
 
 def receive(
@@ -22,6 +23,7 @@ def receive(
 
     The exit code is 1 if no message came. Example: legato receive orders --count 0 --json
     """
+    from legato.cli.management import missing_queue
     from legato.cli.rendering import say_message
     from legato.client import AcknowledgeMode, ConnectionFactory
     from legato.client.failover.uri import short_wait
@@ -31,13 +33,15 @@ def receive(
         ConnectionFactory(url, **short_wait(url)).create_connection() as connection,
         connection.create_session(acknowledge_mode=AcknowledgeMode.CLIENT) as session,
     ):
-        consumer = session.create_consumer(session.create_queue(queue))
         connection.start()
+        missing = missing_queue(connection, url, queue)
+        consumer = session.create_consumer(session.create_queue(queue))
         while (not count or received < count) and (message := consumer.receive(timeout_s=wait_s)) is not None:
             say_message(message, as_json=as_json)
             # Printed first: a message whose line never reached the terminal comes again.
             message.acknowledge()
             received += 1
     if not received:
-        say(f"no message came from {queue} within {wait_s:g} s", err=True)
+        made = f"; the queue is new, made by this command. Before: {missing}" if missing else ""
+        say(f"no message came from {quoted(queue)} within {wait_s:g} s{made}", err=True)
         raise typer.Exit(1)

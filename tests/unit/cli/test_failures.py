@@ -1,11 +1,21 @@
 """Mistakes of users become a sentence and an exit code; bugs of ours stay visible."""
 
+import ast
 import logging
+import re
+import sys
+import tomllib
+from collections.abc import Iterator
+from importlib import metadata
+from pathlib import Path
 
 import pytest
 
-from legato.cli.failures import EXIT_FAILED, EXIT_USAGE, explain, hide_interrupted_calls
+import legato
+from legato.cli.failures import EXIT_FAILED, EXIT_USAGE, EXTRA_OF_MODULE, explain, hide_interrupted_calls, require
 from legato.errors import ConfigError, JMSSecurityError, LegatoError, tree
+
+PROJECT = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text())["project"]
 
 
 @pytest.mark.parametrize("kind", [kind for kind in tree() if kind.__init__ is Exception.__init__])
@@ -27,6 +37,38 @@ def test_a_missing_package_names_the_extra_that_brings_it() -> None:
     explanation = explain(ModuleNotFoundError("No module named 'pyarrow'", name="pyarrow"))
     assert explanation is not None
     assert "pip install 'legato[ledger]'" in explanation[0], "not half a gigabyte of Spark, to write Arrow"
+
+
+def imported() -> Iterator[tuple[str, Path]]:
+    """What Legato imports that neither Python nor Legato's own dependencies bring."""
+    always = {re.split(r"[<>=;\[ ]", each)[0] for each in PROJECT["dependencies"]}
+    brought = {name for name, owners in metadata.packages_distributions().items() if always & set(owners)}
+    for path in Path(legato.__file__).parent.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            if isinstance(node, ast.ImportFrom) and not node.level:
+                names = [str(node.module)]
+            for name in {each.partition(".")[0] for each in names} - sys.stdlib_module_names - brought - {"legato"}:
+                yield name, path
+
+
+def test_every_package_of_an_extra_is_known_so_that_none_that_is_missing_is_a_stack_trace() -> None:
+    """`fastapi` and `pytest` are imported only by who has them."""
+    found = dict(imported())
+    assert len(found) > 15
+    unknown = {name: path for name, path in found.items() if name not in EXTRA_OF_MODULE}
+    assert unknown.keys() <= {"fastapi", "pytest"}, unknown
+    assert set(EXTRA_OF_MODULE.values()) <= PROJECT["optional-dependencies"].keys()
+
+
+def test_a_command_that_needs_much_names_all_that_is_missing_and_one_extra() -> None:
+    require("demo", "json", "sys")
+    with pytest.raises(ImportError) as raised:
+        require("demo", "json", "legatto", "legatissimo")
+    assert explain(raised.value) == (
+        "This needs legatto, legatissimo: pip install 'legato[demo]'.",
+        EXIT_USAGE,
+    )
 
 
 def test_a_file_that_is_not_there_is_named() -> None:
