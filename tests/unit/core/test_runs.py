@@ -15,16 +15,25 @@ from legato.core.fact_runs import single_facts
 from legato.core.facts import MessagesConsumed, MessagesStored
 from legato.core.message import Message, MessageRun
 from legato.core.queues import Queue
+from legato.core.settings import AddressSettings
 from tests.support.examples import examples
 from tests.support.scenario import RunTokens, Scenario
 
 
 class Side:
-    """A broker with a queue, publishing in runs or not, that does as it is told."""
+    """A broker with a queue, publishing in runs or not, that does as it is told.
 
-    def __init__(self, *, in_runs: bool) -> None:
+    Args:
+        most: so many messages the queue keeps, and drops older ones; nothing is published to it in runs, but what is
+            read may be given so. 0: as many as there are.
+    """
+
+    def __init__(self, *, in_runs: bool, most: int = 0) -> None:
         self.in_runs = in_runs
+        self.publishes_runs = in_runs and not most
         self.scenario = Scenario()
+        if most:
+            self.scenario.settings["q"] = AddressSettings(max_messages=most, when_full="drop-oldest")
         self.scenario.keeps_runs = True
         self.queue = self.scenario.broker.directory.queue("q")
         assert isinstance(self.queue, Queue)
@@ -41,7 +50,7 @@ class Side:
         self.published += count
         publisher, producer = self.scenario.broker.publisher, self.producer
         number = producer.last + 1
-        if self.in_runs:
+        if self.publishes_runs:
             tokens = RunTokens(names) if told else None
             ends, ids = array("I", accumulate(map(len, bodies))), "".join(names).encode()
             who, first = (producer, number) if numbered else (None, 0)
@@ -160,9 +169,9 @@ STEPS = st.one_of(
 
 
 @settings(max_examples=examples(300), deadline=None)
-@given(st.lists(STEPS, max_size=25))
-def test_runs_and_their_messages_lead_to_the_same(steps: list[tuple[Any, ...]]) -> None:
-    sides = [Side(in_runs=True), Side(in_runs=False)]
+@given(st.lists(STEPS, max_size=25), st.sampled_from([0, 0, 0, 5, 12]))
+def test_runs_and_their_messages_lead_to_the_same(steps: list[tuple[Any, ...]], most: int) -> None:
+    sides = [Side(in_runs=True, most=most), Side(in_runs=False, most=most)]
     for step in [*steps, ("run",)]:
         for side in sides:
             side.do(step)
@@ -181,10 +190,9 @@ def test_a_run_is_one_fact_as_long_as_nobody_tells_its_messages_apart() -> None:
 
 def test_messages_that_were_stored_one_by_one_are_given_in_runs_when_they_are_read() -> None:
     side = Side(in_runs=True)
-    side.in_runs = False
+    side.publishes_runs = False
     side.do(("publish", 9, True, True))
     side.do(("run",))
-    side.in_runs = True
     side.do(("attach", 7))
     (consumer,) = side.consumers
     assert [(run.seq, run.count) for run in consumer.held.values() if isinstance(run, MessageRun)] == [(1, 7)]
@@ -192,6 +200,19 @@ def test_messages_that_were_stored_one_by_one_are_given_in_runs_when_they_are_re
     side.do(("run",))
     consumed = [fact for fact in side.scenario.facts if isinstance(fact, MessagesConsumed)]
     assert [(fact.seq, fact.count) for fact in consumed] == [(1, 7)]
+
+
+def test_the_oldest_of_a_full_queue_is_dropped_out_of_a_run_that_was_read() -> None:
+    """Seed 70000509: it ended the broker."""
+    side = Side(in_runs=True, most=9)
+    side.do(("publish", 9, True, True))
+    side.do(("run",))
+    side.do(("attach", 0))
+    side.do(("publish", 1, True, True))
+    side.do(("run",))
+    side.do(("flow", 0, 20))
+    (consumer,) = side.consumers
+    assert [message.seq for message in consumer.copies_of_unsettled()] == [*range(2, 11)]
 
 
 def test_a_run_that_finds_no_room_is_refused_message_by_message_and_may_come_again() -> None:
