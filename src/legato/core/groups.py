@@ -25,9 +25,13 @@ class Groups:
         self._owners: dict[str, Member] = {}
         self._held: dict[str, int] = {}
 
-    def may_have(self, group: str, consumer: Member, now_us: int) -> bool:
-        """Whether the next message of the group may go to `consumer` now."""
-        if self._held and self._held.get(group, 0) > now_us:
+    def may_have(self, group: str, consumer: Member) -> bool:
+        """Whether the next message of the group may go to `consumer` now.
+
+        A hold whose time is over still holds until `let_go`: before that, those that were passed over would be
+        overtaken.
+        """
+        if group in self._held:
             return False
         owner = self._owners.get(group)
         return owner is None or owner is consumer

@@ -173,7 +173,7 @@ class Selection:
             return False
         if self._queue.grouped:
             group, _ = self._bodies.group(body)
-            return not group or self._queue.groups.may_have(group, consumer, self._now_us)
+            return not group or self._queue.groups.may_have(group, consumer)
         return True
 
     def _took(self, consumer: Consumer, body: bytes) -> None:

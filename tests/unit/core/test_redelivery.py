@@ -101,6 +101,21 @@ def test_a_policy_may_block_a_message_group_only() -> None:
     assert s.received(consumer) == [b"group=a;1", b"group=a;2"]
 
 
+def test_what_comes_when_a_group_may_go_on_does_not_overtake_what_waited_for_that() -> None:
+    """Seed 70001566: the time was over, and the tick that looks for that was to come."""
+    s = Scenario()
+    s.settings["q"] = AddressSettings(redelivery_delay_s=5, redelivery_blocking="group")
+    s.publish("q", b"group=a;1", b"group=a;2")
+    consumer = s.consumer("q", 1)
+    assert s.received(consumer) == [b"group=a;1"]
+    fail(s, consumer)
+    assert credit(s, consumer, 5) == []
+    s.now_us += 6_000_000
+    s.publish("q", b"group=a;3")
+    s.wait(0.2)
+    assert s.received(consumer) == [b"group=a;1", b"group=a;2", b"group=a;3"]
+
+
 def test_a_policy_that_does_not_block_delivers_others_during_the_wait() -> None:
     """CONTRACT D18, D19: redelivery by the broker."""
     s = Scenario()
