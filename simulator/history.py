@@ -195,9 +195,12 @@ class History(Durable):
         )
 
     def _check_order(self, name: str, number: int, container: str, sender: str | None) -> None:
-        """What one producer sends to one consumer comes in order (Jakarta Messaging 6.2.10)."""
+        """What one producer sends to one consumer comes in order (Jakarta Messaging 6.2.10).
+
+        Not where there are selectors: what one consumer of a client did not want another one wants later.
+        """
         address = self.plan.address(name)
-        if sender is None or address is None or address.ranked or number in self.moved:
+        if sender is None or address is None or address.ranked or address.selected or number in self.moved:
             return
         key = (name, container, sender, self.groups.get(number, ""))
         last = self.last_seen.get(key, 0)
