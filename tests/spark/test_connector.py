@@ -197,6 +197,7 @@ def test_a_batch_whose_commit_spark_forgot_is_not_published_twice(
     assert sorted(drain(url, "once", 3)) == ["1", "2", "3"]
 
 
+@pytest.mark.slow
 def test_queries_from_copies_of_one_checkpoint_lose_no_rows_that_were_said_to_be_published(
     spark: SparkSession, url: str, tmp_path: Path
 ) -> None:
@@ -249,6 +250,7 @@ def test_mistakes_are_told_by_the_options_name(spark: SparkSession, url: str, tm
     ], "what Python prints last, behind Spark's offsets and plans"
 
 
+@pytest.mark.slow
 def test_a_table_of_files_without_its_checkpoint_loses_no_message(
     spark: SparkSession, url: str, tmp_path: Path
 ) -> None:

@@ -62,6 +62,7 @@ def test_only_the_groups_that_are_asked_for_are_read(spark: SparkSession, groups
     assert read_ledgers(spark, groups).where("broker_group = 'news'").count() > 0
 
 
+@pytest.mark.slow
 def test_each_group_is_audited_on_its_own_terms(spark: SparkSession, tmp_path: Path) -> None:
     groups = written(tmp_path, good=history(), news=news_history(), twice=spoilt())
     heard: list[str] = []

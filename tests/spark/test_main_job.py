@@ -38,6 +38,7 @@ def test_every_message_is_accounted_for_after_a_kill(done: DemoOptions) -> None:
     assert (done.out / "report.html").read_text().startswith("<!doctype html>")
 
 
+@pytest.mark.slow
 def test_records_that_are_missing_or_there_twice_and_a_wrong_total_in_the_database_are_found(
     done: DemoOptions,
 ) -> None:

@@ -69,6 +69,7 @@ def rows(frame: DataFrame) -> list[tuple[object, ...]]:
     return sorted((tuple(row) for row in frame.collect()), key=repr)
 
 
+@pytest.mark.slow
 def test_silver_made_in_portions_is_silver_made_at_once(
     spark: SparkSession, made: LedgerTables, places: tuple[Path, Path]
 ) -> None:

@@ -54,6 +54,7 @@ def test_an_audit_of_a_trimmed_ledger_finds_nothing_wrong(cut: int, spark: Spark
     assert {queue.name: queue.waiting for queue in result.queues if queue.waiting} == {"orders": 1, "DLQ": 1}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cut", cuts(range(3, len(news_history()), 4), quick=7))
 def test_topics_and_schedules_may_be_trimmed_too(cut: int, spark: SparkSession, tmp_path: Path) -> None:
     before = {check.name for check in audit(ledger_of(tmp_path / "all", news_history(), 1), spark).failed}

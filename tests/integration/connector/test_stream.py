@@ -480,7 +480,7 @@ def test_a_stream_waits_for_enough_rows_but_not_for_ever(broker: Server) -> None
 
 
 def test_a_request_that_waits_for_a_broker_that_is_gone_ends_when_its_reader_stops(broker: Server) -> None:
-    requests = Requests(url(broker))
+    requests = Requests(f"{url(broker)}?close_timeout_s=0.3")
     requests.ask("create", "queue", "orders")
     broker.kill()
     failures: queue.Queue[JMSError] = queue.Queue()
@@ -494,7 +494,7 @@ def test_a_request_that_waits_for_a_broker_that_is_gone_ends_when_its_reader_sto
     asking = threading.Thread(target=ask, daemon=True)
     asking.start()
     requests.close()
-    assert failures.get(timeout=20)
+    assert failures.get(timeout=60)
     asking.join()
     with pytest.raises(JMSError, match="closed"):
         requests.ask("create", "queue", "orders")

@@ -70,9 +70,13 @@ def test_a_slow_disk_is_no_stuck_loop(tmp_path: Path) -> None:
     """The writer waits for longer than the limit; the loop turns meanwhile."""
     drill_orders = DrillOrders(tmp_path / "drill_orders")
     with server(tmp_path / "store", environment=watched(tmp_path / "drill_orders")) as primary:
-        drill_orders.set_delay(2000 * LIMIT_S)
-        assert received_after(primary.port) == ["meanwhile"]
-        drill_orders.set_delay(0)
+        url = f"amqp://127.0.0.1:{primary.port}"
+        with ConnectionFactory(url).create_connection() as connection, connection.create_session() as session:
+            producer = session.create_producer(session.create_queue("q"))
+            drill_orders.set_delay(2000 * LIMIT_S)
+            producer.send(TextMessage("meanwhile"))
+            drill_orders.set_delay(0)
+        assert received_by(url, 1) == ["meanwhile"]
 
 
 def test_a_loop_that_turns_now_and_then_is_left_alone() -> None:

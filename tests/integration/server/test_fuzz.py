@@ -1,4 +1,7 @@
-"""Two thousand mutated inputs: conversations, negotiations, messages and requests (SECURITY part 4)."""
+"""Mutated inputs: conversations, negotiations, messages and requests (SECURITY part 4).
+
+Two thousand in `make test-full`, and a fifth of them before a merge.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.examples import examples
 from tests.support.fuzz import Fuzz, run, with_users
 from tests.support.measured_broker import MeasuredServer
 
-INPUTS, INPUTS_OF_USERS = 2000, 600
+INPUTS, INPUTS_OF_USERS = examples(2000), examples(600)
 
 
 @pytest.mark.timeout(300)
