@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -80,8 +81,9 @@ def test_status_names_the_processes_of_a_store_whose_primary_is_stopped(pair: Br
     store, url = str(pair.store), pair.url + "?connect_wait_s=0.5"
     pair.pause_primary()
     try:
-        shown = legato(pair, "status", "--store", store, "--url", url)
-        told = legato(pair, "status", "--store", store, "--url", url, "--json")
+        status = ("status", "--store", store, "--url", url)
+        with ThreadPoolExecutor() as both:
+            shown, told = both.map(lambda flags: legato(pair, *status, *flags), [(), ("--json",)])
     finally:
         pair.continue_primary()
     assert (shown.returncode, told.returncode) == (1, 1)

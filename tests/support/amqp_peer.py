@@ -20,7 +20,7 @@ from legato.amqp.engine.settings import Settings
 from legato.amqp.engine.terminus import Terminus
 
 E = TypeVar("E", bound=Event)
-WAIT_S = 20.0
+WAIT_S = 60.0
 
 
 def text(body: bytes, message_id: str = "") -> bytes:

@@ -15,7 +15,7 @@ from pathlib import Path
 from legato.processes.scratch import free_ports
 from tests.support.forked_process import ForkedProcess, start
 
-WAIT_S = 30.0
+WAIT_S = 60.0
 
 
 def free_port() -> int:

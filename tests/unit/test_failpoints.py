@@ -16,7 +16,7 @@ from legato.store.base import Batch
 from legato.store.commit_records import encode_commit, encode_epoch
 from legato.store.lmdb import LmdbStore
 
-WAIT_S = 10.0
+WAIT_S = 60.0
 
 
 def test_a_process_without_the_variable_has_no_rig(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from legato.errors import IllegalStateError
 from legato.testing import LocalBroker, broker
 
 ORDERS = Queue("orders")
-WAIT_S = 20.0
+WAIT_S = 60.0
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ from legato.core.facts import (
 )
 from legato.spark.ledger.segments import write_segment
 
-WAIT_S = 30.0
+WAIT_S = 60.0
 
 
 @pytest.fixture

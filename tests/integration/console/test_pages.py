@@ -14,7 +14,7 @@ from legato.testing import LocalBroker, broker
 from tests.integration.console.visitor import Visitor, visitor_of
 from tests.support.server import free_port
 
-WAIT_S = 30.0
+WAIT_S = 60.0
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ import httpx
 
 from legato.console.serve import Options, prepare
 
-WAIT_S = 30.0
+WAIT_S = 60.0
 
 
 @contextmanager

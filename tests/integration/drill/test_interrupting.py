@@ -11,7 +11,7 @@ from legato.drill.checker import judge_records
 from legato.drill.interrupted_client import Alarm
 from legato.drill.records import REFUSED, STORED, Consuming, Identity, Producing, RecordWriter
 
-WAIT_S = 30.0
+WAIT_S = 60.0
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ while True:
     server.accept()[0].sendall(b"tea")
 """
 NOTHING_COMES_S = 0.5
-WAIT_S = 30.0
+WAIT_S = 60.0
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import pytest
 
 from legato.drill.relay import Network
 
-WAIT_S = 10.0
+WAIT_S = 60.0
 SILENCE_S = 0.2
 
 

@@ -22,7 +22,7 @@ from legato.faststream import LegatoBroker, LegatoMessage, LegatoResponse, Legat
 from legato.testing import LocalBroker, broker, broker_pair
 from tests.support.server import server
 
-WAIT_S = 20.0
+WAIT_S = 60.0
 
 
 @dataclass

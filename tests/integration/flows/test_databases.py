@@ -26,7 +26,7 @@ from tests.support.databases import database_url, postgres
 
 __all__ = ["database_url", "postgres"]
 
-WAIT_S = 30.0
+WAIT_S = 60.0
 FEW = Policy(concurrency=2)
 LEVELS = [Transaction.BEST_EFFORT, Transaction.INBOX_OUTBOX]
 

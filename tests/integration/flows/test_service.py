@@ -17,7 +17,7 @@ from legato.flows import Context, Flows, Policy, RefuseMessage
 from tests.support.broker import BrokerPair
 from tests.support.shop import Order, Receipt, declare_shop
 
-WAIT_S = 20.0
+WAIT_S = 60.0
 
 FEW = Policy(concurrency=2)
 

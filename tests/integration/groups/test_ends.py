@@ -15,7 +15,7 @@ from tests.attacks.secrets import _offer_plain
 from tests.integration.groups.conftest import Connect, Groups
 from tests.support.server import server
 
-WAIT_S = 30.0
+WAIT_S = 60.0
 
 
 def threads_of_clients() -> set[str]:

@@ -9,7 +9,7 @@ from legato.client.links.redirection import RedirectedLinkError
 from legato.errors import IllegalStateError, JMSError
 from tests.integration.groups.conftest import Connect, Groups
 
-WAIT_S = 30.0
+WAIT_S = 60.0
 
 
 def taken(connection: Connection, name: str) -> list[str]:

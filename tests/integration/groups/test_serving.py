@@ -20,7 +20,7 @@ from tests.integration.groups.conftest import Connect, Groups
 from tests.support.amqp_peer import AmqpPeer
 from tests.support.server import Server, free_port, server
 
-WAIT_S = 30.0
+WAIT_S = 60.0
 
 
 def run(*arguments: object) -> str:

@@ -9,7 +9,7 @@ from legato.ha.members import list_members
 from legato.ha.roles import Role
 from tests.support.server import Server
 
-WAIT_S = 30.0
+WAIT_S = 60.0
 
 WaitForRole = Callable[[Server, Role], None]
 

@@ -14,7 +14,7 @@ import pytest
 from legato.errors import StoreError, StoreLockedError
 from legato.ha.lock import Holder, StoreLock
 
-WAIT_S = 30
+WAIT_S = 60
 
 HOLD = """
 import sys

@@ -20,7 +20,7 @@ from legato.store.transactions import Transactions
 from tests.integration.ha.test_switchover import legato, url_of
 from tests.support.server import server
 
-WAIT_S = 30
+WAIT_S = 60
 BODY = "x" * 16_000
 ROUND = 100
 """Messages that come and go, 1.6 MB of them."""

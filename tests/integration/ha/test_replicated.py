@@ -36,7 +36,7 @@ from tests.support.forked_process import run_legato
 from tests.support.server import Server, free_port
 from tests.support.stores import raw
 
-WAIT_S = 30.0
+WAIT_S = 60.0
 _groups = itertools.count(1)
 
 

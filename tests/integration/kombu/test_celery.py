@@ -18,7 +18,7 @@ from legato.testing import LocalBroker, broker, broker_pair
 from tests.support import celery_tasks as tasks
 
 ROOT = Path(__file__).parents[3]
-WAIT_S = 30.0
+WAIT_S = 60.0
 LOOK_S = 0.02
 
 

@@ -27,7 +27,7 @@ from tests.conformance.store import NOW_US, batch_of, consumed, stored, waiting
 from tests.support.stores import raw
 
 LEASE_S = 0.3
-PATIENCE_S = 10.0
+PATIENCE_S = 60.0
 
 
 def eventually(holds: Callable[[], bool]) -> None:

@@ -15,7 +15,7 @@ from tests.support.server import Server, free_port, server
 from tests.support.small_disk import small_disk
 from tests.support.stores import DUPLICATE_ID, LARGE_BYTES, NAMES, format_of, unpack
 
-WAIT_S = 10
+WAIT_S = 60
 
 
 @pytest.fixture(params=NAMES)

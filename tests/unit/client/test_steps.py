@@ -19,7 +19,7 @@ from legato.client.gate import Gate
 from legato.client.session import Session
 from legato.client.steps import Await, Steps, Wait, drive
 
-WAIT_S = 20.0
+WAIT_S = 60.0
 Take = Callable[[Steps[Any]], Any]
 
 

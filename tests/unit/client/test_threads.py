@@ -11,7 +11,7 @@ from legato.client.links.mailbox import Mailbox
 from legato.client.links.notifier import ThreadNotifier, calling
 from legato.client.steps import drive
 
-WAIT_S = 20.0
+WAIT_S = 60.0
 
 
 @pytest.fixture

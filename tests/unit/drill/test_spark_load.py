@@ -25,7 +25,7 @@ from legato.drill.records import SENDING, STORED, Identity, Producing, RecordWri
 from legato.drill.spark_job import SparkOrders
 from legato.errors import ConfigError
 
-WAIT_S = 20.0
+WAIT_S = 60.0
 PROGRAM = ("sh", "-c")
 
 
