@@ -83,16 +83,18 @@ def test_a_loop_that_turns_now_and_then_is_left_alone() -> None:
     ended = threading.Event()
 
     async def turn() -> None:
-        watchdog = Watchdog(0.2, ended.set)
+        watchdog = Watchdog(1.0, ended.set)
         watchdog.start()
-        for _ in range(6):
-            ended.wait(0.1)
+        for _ in range(4):
+            ended.wait(0.4)
             await asyncio.sleep(0.02)
         watchdog.stop()
-        ended.wait(0.5)
+        ended.wait(1.2)
 
-    threading.Thread(target=lambda: asyncio.run(turn())).start()
-    assert not ended.wait(1.5)
+    thread = threading.Thread(target=lambda: asyncio.run(turn()))
+    thread.start()
+    thread.join()
+    assert not ended.is_set()
 
 
 def test_a_loop_that_does_not_turn_is_given_up(capfd: pytest.CaptureFixture[str]) -> None:

