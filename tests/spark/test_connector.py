@@ -240,7 +240,8 @@ def test_mistakes_are_told_by_the_options_name(spark: SparkSession, url: str, tm
     query = stream.writeStream.format("noop").option("checkpointLocation", str(tmp_path)).start()
     with pytest.raises(StreamingQueryException) as failed:
         query.awaitTermination()
-    first, *rest = str(failed.value).splitlines()
+    said, first, *rest = str(failed.value).splitlines()
+    assert [said] == failed.value.__notes__, "what a user reads comes first, and last"
     assert first.endswith(
         "legato.errors.ConfigError: A stream needs the option subscription: under that name the broker keeps its place."
     ), "Spark's own words come before it; nothing of Python's does"

@@ -18,6 +18,7 @@ from legato.spark.ledger.compaction import compact
 from legato.spark.ledger.fact_frames import commits, read_ledger
 from legato.spark.ledger.fact_schema import facts_table
 from legato.spark.ledger.segments import SegmentSpan, write_rows, write_segment
+from legato.spark.query.ledger_query import LedgerQuery
 from legato.spark.summaries.message_summary_sql import lifecycle
 from legato.spark.tables import delta
 from legato.spark.tables.coverage import complaints_of
@@ -128,6 +129,18 @@ def test_gold_counts_every_fact_once(made: LedgerTables) -> None:
     assert rows(outcomes) == [("committed", None, 2, 4, 4, 5.0), ("rolled back", "client", 1, 1, 0, None)]
     latencies = audit["latencies"].where("destination = 'orders' and stage = 'end to end'").collect()[0]
     assert (latencies["messages"], latencies["p50_ms"], latencies["longest_ms"]) == (4, 10.0, 300.0)
+
+
+def test_the_tables_can_be_asked_in_sql_without_spark(made: LedgerTables, places: tuple[Path, Path]) -> None:
+    made.write_views()
+    wanted = rows(made.silver().select("queue", "seq", "open", "stored_us", "batch"))
+    with LedgerQuery(places[1]) as query:
+        answer = query.table("select queue, seq, open, stored_us, batch from silver").to_pylist()
+        ordered = query.table("select distinct destination, kind, queue from silver where not open order by 1")
+        gold = query.table("select sum(stored) as stored from gold.audit").to_pylist()
+    assert sorted((tuple(row.values()) for row in answer), key=repr) == wanted
+    assert {"destination": "orders", "kind": "queue", "queue": ORDERS} in ordered.to_pylist()
+    assert gold == [{"stored": read_table(made._spark, places[1], "audit").agg({"stored": "sum"}).collect()[0][0]}]
 
 
 def test_gold_measures_an_outage_by_who_serves_not_by_who_sends(spark: SparkSession, tmp_path: Path) -> None:

@@ -179,13 +179,14 @@ def query(
     ] = None,
     rows: Annotated[int, typer.Option("--rows", help="Show at most N rows of a table; 0: all.", min=0)] = 100,
 ) -> None:
-    """Ask a ledger in SQL, with DuckDB: no Java, no broker.
+    """Ask a ledger in SQL, with DuckDB: no Java, no broker; or the tables that `legato ledger run` keeps.
 
     What a broker writes meanwhile is in the next answer. Install it with pip install 'legato[query]'.
 
     Examples: legato ledger query --tables ./store/ledger;
     legato ledger query "select destination, state, count(*) from messages group by all" ./store/ledger;
     legato ledger query "from messages" -o messages.parquet;
+    legato ledger query "from silver where open" ./tables;
     legato ledger query "select broker_group, count(*) from messages group by all" orders=/srv/one rest=/srv/two
     """
     from legato.cli.query_output import say_tables, write_answer

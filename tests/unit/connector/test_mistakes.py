@@ -9,12 +9,13 @@ from io import BytesIO
 from types import SimpleNamespace
 
 import pytest
+from pyspark.errors.exceptions import captured
 from pyspark.util import handle_worker_exception
 
 from legato.errors import JMSError, LegatoError
 from legato.spark.connector.mistakes import told_at_once
 from legato.spark.connector.requests import Missing
-from legato.spark.runtime.spark_errors import cause_of, sentence_of
+from legato.spark.runtime.spark_errors import cause_of, note_sentences, sentence_of
 
 GONE = "The queue orders was deleted."
 
@@ -110,3 +111,27 @@ def test_what_legato_said_is_found_in_what_spark_says() -> None:
 )
 def test_what_spark_said_itself_is_its_deepest_cause(text: str, cause: str) -> None:
     assert cause_of(text).startswith(cause)
+
+
+class Captured(Exception):
+    """As PySpark makes its errors."""
+
+    def __init__(self, described: str) -> None:
+        super().__init__(described)
+        self._desc = described
+
+    def __str__(self) -> str:
+        return self._desc
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_an_error_from_spark_begins_and_ends_with_the_sentence(times: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(captured, "convert_exception", Captured)
+    for _ in range(times):
+        note_sentences()
+    spark = f"[STREAM_FAILED] Query [id = 1] terminated: legato.errors.JMSError: {GONE}\nthe plan"
+    error = captured.convert_exception(spark)
+    assert str(error) == f"Legato: {GONE}\n{spark}"
+    assert error.__notes__ == [f"Legato: {GONE}"]
+    other = captured.convert_exception("[OTHER] Spark's own")
+    assert (str(other), hasattr(other, "__notes__")) == ("[OTHER] Spark's own", False)

@@ -13,6 +13,7 @@ from legato.errors import ConfigError
 from legato.spark.ledger.fact_schema import COLUMNS
 from legato.spark.ledger.ledger_groups import GROUP_COLUMN
 from legato.spark.ledger.segments import being_read, segments_of
+from legato.spark.query.made_tables import MadeTable, add_made_tables, bronze_of, described, is_made
 from legato.spark.query.views import FACTS, FACTS_SENTENCE, VIEWS
 
 if TYPE_CHECKING:
@@ -43,17 +44,27 @@ class LedgerQuery:
 
     Args:
         ledger: directory of the segments; or several, by the names of their groups: all tables then have a first column
-            `broker_group`, and a group's own tables are in the schema `group_NAME`.
+            `broker_group`, and a group's own tables are in the schema `group_NAME`. Or a directory of tables that
+            `legato ledger run` keeps: `silver`, and gold in the schema `gold`; with its facts, if they were kept, the
+            tables of a ledger too.
 
     Raises:
-        ConfigError: there is no ledger in the directory, or DuckDB is not installed.
+        ConfigError: there is no ledger in the directory, or DuckDB is not installed, or the tables are Delta tables.
         StoreCorruptError: a segment is not whole.
     """
 
     def __init__(self, ledger: Path | str | Mapping[str, Path]) -> None:
         ledgers = ledger if isinstance(ledger, Mapping) else {"": Path(ledger)}
+        self._database: DuckDBPyConnection
+        self._made: list[MadeTable] = []
+        self._has_facts = True
         with ExitStack() as stack:
             scratch = stack.enter_context(TemporaryDirectory(prefix="legato-query-"))
+            if not isinstance(ledger, Mapping) and is_made(Path(ledger)):
+                self._open_made(Path(ledger), scratch)
+                stack.callback(self._database.close)
+                self._held = stack.pop_all()
+                return
             for each in ledgers.values():
                 stack.enter_context(being_read(each) if each.is_dir() else nullcontext())
             segments = {name: segments_of(each) for name, each in ledgers.items()}
@@ -64,6 +75,18 @@ class LedgerQuery:
                 _add_tables(self._database, segments[""])
             stack.callback(self._database.close)
             self._held = stack.pop_all()
+
+    def _open_made(self, tables: Path, scratch: str) -> None:
+        self._database = _opened(scratch)
+        try:
+            self._made = add_made_tables(self._database, tables)
+            bronze = bronze_of(tables)
+            self._has_facts = bool(bronze)
+            if bronze:
+                _add_tables(self._database, bronze)
+        except BaseException:
+            self._database.close()
+            raise
 
     def __enter__(self) -> LedgerQuery:
         return self
@@ -111,14 +134,11 @@ class LedgerQuery:
 
     def tables(self) -> list[TableDescription]:
         """What there is to ask."""
-        said = [(FACTS, FACTS_SENTENCE), *((view.name, view.sentence) for view in VIEWS)]
+        said = [MadeTable(FACTS, FACTS_SENTENCE), *(MadeTable(view.name, view.sentence) for view in VIEWS)]
+        wanted = [*self._made, *(said if self._has_facts else ())]
         return [
-            TableDescription(
-                name,
-                sentence,
-                [(str(row[0]), str(row[1]).lower()) for row in self._database.execute(f"describe {name}").fetchall()],
-            )
-            for name, sentence in said
+            TableDescription(table.name, table.sentence, columns)
+            for table, columns in described(self._database, wanted)
         ]
 
 

@@ -31,10 +31,10 @@ def cause_of(text: str) -> str:
 
 
 def note_sentences() -> None:
-    """Have errors from Spark end with what Legato said: a stream's error goes on with offsets and plans behind it.
+    """Have errors from Spark begin and end with what Legato said: a stream's error has a page of offsets and plans.
 
-    A note (`BaseException.add_note`) is what Python prints last, and changes neither type nor text of an error. PySpark
-    makes its errors in the function that is wrapped here; it has no place for a program to add to them.
+    A note (`BaseException.add_note`) is what Python prints last. PySpark makes its errors in the function that is
+    wrapped here, and has no place for a program to add to them; their type and condition stay as they are.
     """
     convert = captured.convert_exception
     if getattr(convert, "notes_sentences", False):
@@ -47,6 +47,8 @@ def note_sentences() -> None:
         raised = sys.exception() if isinstance(error, UnknownException) else error
         if raised is not None and not hasattr(raised, "__notes__") and (said := sentence_of(str(raised))):
             raised.add_note(f"Legato: {said}")
+            if raised is error:
+                error._desc = f"Legato: {said}\n{error._desc}"
         return error
 
     convert_and_note.notes_sentences = True  # type: ignore[attr-defined]
