@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import threading
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from legato.errors import LogUnavailableError
     from legato.processes.log_servers import LogServers
     from legato.replication.log import LogHealth
+    from legato.replication.nats import NatsSettings
 
 app = Commands(
     name="log",
@@ -31,6 +33,73 @@ _SYNCED = {
     False: "acknowledges before it is on disk",
     None: "does not say when it writes to disk",
 }
+
+
+ServersArgument = Annotated[
+    str, typer.Argument(metavar="SERVERS", help="nats://host:port of each, with commas.", show_default=False)
+]
+UserOption = Annotated[
+    str | None, typer.Option("--user", help="The brokers' user.", metavar="NAME", show_default=False)
+]
+PasswordOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--password-file", help="A file with its password in the first line.", metavar="FILE", show_default=False
+    ),
+]
+CredentialsOption = Annotated[
+    Path | None,
+    typer.Option("--credentials", help="A file of nsc, instead of a user.", metavar="FILE", show_default=False),
+]
+AuthoritiesOption = Annotated[
+    Path | None,
+    typer.Option("--ca", help="Certificates of authorities, for TLS.", metavar="FILE", show_default=False),
+]
+CertificateOption = Annotated[
+    Path | None,
+    typer.Option("--certificate", help="A certificate, if servers want one.", metavar="FILE", show_default=False),
+]
+KeyOption = Annotated[Path | None, typer.Option("--key", help="The key of it.", metavar="FILE", show_default=False)]
+TokenOption = Annotated[
+    Path | None,
+    typer.Option("--token-file", help="A file with a token, instead of a user.", metavar="FILE", show_default=False),
+]
+TimeoutOption = Annotated[
+    float, typer.Option("--timeout", help="Seconds to wait for each answer.", metavar="S", min=0.1)
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Login:
+    """What options say of a login at the log's servers."""
+
+    user: str | None
+    password_file: Path | None
+    credentials_file: Path | None
+    ca_file: Path | None
+    certificate_file: Path | None
+    key_file: Path | None
+    token_file: Path | None
+
+    def settings(self, servers: str, group: str) -> NatsSettings:
+        """For the log of a group.
+
+        Raises:
+            ConfigError: they cannot be used.
+        """
+        from legato.replication.nats import NatsSettings
+
+        return NatsSettings(
+            servers,
+            group,
+            user=self.user,
+            password=None if self.password_file is None else _first_line(self.password_file),
+            token=None if self.token_file is None else _first_line(self.token_file),
+            credentials_file=self.credentials_file,
+            ca_file=self.ca_file,
+            certificate_file=self.certificate_file,
+            key_file=self.key_file,
+        )
 
 
 @app.command("run")
@@ -70,45 +139,18 @@ def run(
 
 @app.command("status")
 def status(
-    servers: Annotated[
-        str, typer.Argument(metavar="SERVERS", help="nats://host:port of each, with commas.", show_default=False)
-    ],
+    servers: ServersArgument,
     group: Annotated[
         str | None, typer.Option("--group", help="The log of this group only.", metavar="NAME", show_default=False)
     ] = None,
-    user: Annotated[
-        str | None, typer.Option("--user", help="The brokers' user.", metavar="NAME", show_default=False)
-    ] = None,
-    password_file: Annotated[
-        Path | None,
-        typer.Option(
-            "--password-file", help="A file with its password in the first line.", metavar="FILE", show_default=False
-        ),
-    ] = None,
-    credentials_file: Annotated[
-        Path | None,
-        typer.Option("--credentials", help="A file of nsc, instead of a user.", metavar="FILE", show_default=False),
-    ] = None,
-    ca_file: Annotated[
-        Path | None,
-        typer.Option("--ca", help="Certificates of authorities, for TLS.", metavar="FILE", show_default=False),
-    ] = None,
-    certificate_file: Annotated[
-        Path | None,
-        typer.Option("--certificate", help="A certificate, if servers want one.", metavar="FILE", show_default=False),
-    ] = None,
-    key_file: Annotated[
-        Path | None, typer.Option("--key", help="The key of it.", metavar="FILE", show_default=False)
-    ] = None,
-    token_file: Annotated[
-        Path | None,
-        typer.Option(
-            "--token-file", help="A file with a token, instead of a user.", metavar="FILE", show_default=False
-        ),
-    ] = None,
-    timeout_s: Annotated[
-        float, typer.Option("--timeout", help="Seconds to wait for each answer.", metavar="S", min=0.1)
-    ] = 10.0,
+    user: UserOption = None,
+    password_file: PasswordOption = None,
+    credentials_file: CredentialsOption = None,
+    ca_file: AuthoritiesOption = None,
+    certificate_file: CertificateOption = None,
+    key_file: KeyOption = None,
+    token_file: TokenOption = None,
+    timeout_s: TimeoutOption = 10.0,
     as_json: JsonOption = False,
 ) -> None:
     """Show the logs on servers: who leads, who lags behind, who writes to disk before it acknowledges.
@@ -118,19 +160,10 @@ def status(
     Examples: legato log status nats://127.0.0.1:4222; legato log status tls://log-1,log-2 --user brokers --ca ca.pem
     """
     from legato.errors import LogUnavailableError
-    from legato.replication.nats import NatsSettings, survey
+    from legato.replication.nats import survey
 
-    settings = NatsSettings(
-        servers,
-        group or "all",
-        user=user,
-        password=None if password_file is None else _first_line(password_file),
-        token=None if token_file is None else _first_line(token_file),
-        credentials_file=credentials_file,
-        ca_file=ca_file,
-        certificate_file=certificate_file,
-        key_file=key_file,
-    )
+    login = Login(user, password_file, credentials_file, ca_file, certificate_file, key_file, token_file)
+    settings = login.settings(servers, group or "all")
     found = {name: health for name, health in survey(settings, timeout_s).items() if group in (None, name)}
     if as_json:
         say_json({name: _as_json(health) for name, health in found.items()})
@@ -142,6 +175,65 @@ def status(
     wrong = [health for health in found.values() if isinstance(health, LogUnavailableError) or health.trouble]
     if wrong or (group is not None and not found):
         raise typer.Exit(EXIT_FAILED)
+
+
+@app.command("restore")
+def restore(
+    store: Annotated[
+        Path,
+        typer.Argument(metavar="STORE", help="The store of the broker that is furthest.", show_default=False),
+    ],
+    servers: ServersArgument,
+    group: Annotated[str, typer.Option("--group", help="The group.", metavar="NAME")] = "legato",
+    other: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--other",
+            help="The store of another broker of the group, or a file with what legato replica status --json printed "
+            "for it. For each of them.",
+            metavar="PATH",
+            show_default=False,
+        ),
+    ] = None,
+    brokers: Annotated[int, typer.Option("--brokers", help="How many brokers the group has.", metavar="N", min=1)] = 3,
+    accept_loss: Annotated[
+        bool,
+        typer.Option("--accept-loss", help="Go on though another broker has, or may have, commits that STORE lacks."),
+    ] = False,
+    user: UserOption = None,
+    password_file: PasswordOption = None,
+    credentials_file: CredentialsOption = None,
+    ca_file: AuthoritiesOption = None,
+    certificate_file: CertificateOption = None,
+    key_file: KeyOption = None,
+    token_file: TokenOption = None,
+    timeout_s: TimeoutOption = 30.0,
+    as_json: JsonOption = False,
+) -> None:
+    """Begin a new log with a broker's store, after all servers of the log have lost their disks.
+
+    Stop all brokers of the group first. Look at each store with legato replica status, and run this where the commit is
+    highest: the last primary has everything that was confirmed. It is refused if it is not known that STORE is that
+    one, and if the log is not lost. The other brokers need a copy of STORE then: legato replica seed.
+
+    Example: legato log restore /var/lib/legato tls://log-1,log-2,log-3 --group orders --other b.json --other c.json
+    """
+    from legato.replication.restoring import Evidence, evidence, restore_log
+    from legato.server.storage.replicated_log import hold_directory
+
+    login = Login(user, password_file, credentials_file, ca_file, certificate_file, key_file, token_file)
+    settings = login.settings(servers, group)
+    others: list[Evidence] = [evidence(path) for path in other or ()]
+    lock = hold_directory(store)
+    try:
+        restored = restore_log(store, settings, others, brokers=brokers, accept_loss=accept_loss, timeout_s=timeout_s)
+    finally:
+        lock.release()
+    if as_json:
+        say_json({"group": group, "epoch": restored.epoch, "commit": restored.commit, "record": restored.sequence})
+        return
+    say(f"the group {quoted(group)} has a new log, which begins with commit {restored.commit:,} of {store}")
+    say("start this broker; copy its store to the others (legato replica seed) before they start")
 
 
 def _first_line(file: Path) -> str:

@@ -44,7 +44,9 @@ def status(
             {"role": member.role, "pid": member.pid, "listen": member.listen, "trouble": member.trouble}
             for member in members
         ]
-        say_json({"epoch": meta.epoch, "commit": meta.log_position, "record": record, "members": roles})
+        say_json(
+            {"store": str(store), "epoch": meta.epoch, "commit": meta.log_position, "record": record, "members": roles}
+        )
         return
     where = (
         f"record {record:,} of its group's log"
@@ -90,3 +92,57 @@ def verify(
         raise typer.Exit(EXIT_FAILED)
     if len(digests) > 1 and not as_json:
         say("they are at different commits: compare them when nothing is sent")
+
+
+@app.command("seed")
+def seed(
+    store: Annotated[
+        Path,
+        typer.Argument(metavar="STORE", help="The broker's store, or where it is to be.", show_default=False),
+    ],
+    source: Annotated[
+        Path,
+        typer.Option(
+            "--from",
+            help="A backup, or the store of another broker of the group, which may serve.",
+            metavar="DIR",
+            show_default=False,
+        ),
+    ],
+    as_json: JsonOption = False,
+) -> None:
+    """Copy another broker's store to this one, whose log does not reach back to it; no broker may run on STORE.
+
+    When the broker starts it takes from the log what came after the copy. What STORE had before stays in it as a file
+    data.mdb.replaced-at-N; remove that when all is well.
+
+    Examples: legato replica seed /var/lib/legato --from /backup/legato-7; legato replica seed ./c --from ./a
+    """
+    from legato.errors import StoreError
+    from legato.replication import seeding
+    from legato.server.storage.replicated_log import hold_directory
+
+    snapshot = seeding.look_at(source)
+    if snapshot.position is None:
+        raise StoreError(
+            f"the last commit in {source} came from no log: it can begin the log of a group, and is restored with "
+            "legato store restore (docs/howto/replication.md)"
+        )
+    store.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if store.resolve() == source.resolve():
+        raise StoreError(f"{store} cannot be a copy of itself: --from names another directory")
+    lock = hold_directory(store)
+    try:
+        before = seeding.seed(store, snapshot)
+    finally:
+        lock.release()
+    record = snapshot.position.sequence
+    if as_json:
+        replaced = None if before is None else str(before)
+        say_json({"epoch": snapshot.epoch, "commit": snapshot.commit, "record": record, "replaced": replaced})
+        return
+    say(
+        f"{store}: a copy of {source}, commit {snapshot.commit:,}, epoch {snapshot.epoch}, record {record:,} of its log"
+    )
+    if before is not None:
+        say(f"what it had before is in {before.name}")

@@ -56,7 +56,7 @@ LOG_BYTES_MAX = 1 << 30
 FOLLOWING, LOOKING, APPENDING = "following", "looking", "appending"
 """Parts of a replica that may wait: who applies what comes, who looks at the log's servers, who appends."""
 UNACKNOWLEDGED = "the log acknowledges nothing now: an election, no quorum, or a slow network"
-SEED = "put a copy of another broker's store in its place (legato store backup there, legato store restore here)"
+SEED = "copy the store of another broker (legato store backup there, legato replica seed here)"
 
 
 class Activity(StrEnum):
@@ -123,6 +123,8 @@ class LogArbiter:
         beside: the log's server on this broker's machine, which is not to lead while this broker is the primary.
         log_bytes_max: the primary has the log forget what is beyond; who comes back later is copied from another.
         stop_opening: ends the tries of `open_log`; called by `close`.
+        seed: closes the store that the log does not reach back to, and gives one that it does; None if that is not to
+            be had.
     """
 
     def __init__(
@@ -136,6 +138,7 @@ class LogArbiter:
         beside: str = "",
         log_bytes_max: int = LOG_BYTES_MAX,
         stop_opening: Callable[[], None] = lambda: None,
+        seed: Callable[[ReplicatedLog, LmdbStore], LmdbStore] | None = None,
     ) -> None:
         self.predecessor: Holder | None = None
         self.is_on_new_file = False
@@ -146,6 +149,7 @@ class LogArbiter:
         self._store = store
         self._open_log = open_log
         self._stop_opening = stop_opening
+        self._seed = seed
         self._log: ReplicatedLog | None = None
         self._watch: LogWatch | None = None
         self._beside = beside
@@ -310,6 +314,9 @@ class LogArbiter:
                 self._waits_to_follow = False
                 self._wait(str(error))
                 self._have_another_lead(error)
+            except LogTrimmedError as error:
+                if not self._seeded(error):
+                    return
             except LegatoError as error:
                 self._fail(error)
                 return
@@ -343,11 +350,23 @@ class LogArbiter:
         else:
             self.waiting.end(LOOKING)
 
+    def _seeded(self, error: LogTrimmedError) -> bool:
+        """Whether there is another store, which the log reaches back to."""
+        why = ""
+        if self._seed is not None and self._log is not None and not self._closed:
+            log.warning("! %s; a backup is looked for", sentence(error))
+            try:
+                self._store = self._seed(self._log, self._store)
+                self.replica = Replica(self._store)
+                return True
+            except LegatoError as problem:
+                why = f"; {problem}"
+        self._fail(LogTrimmedError(f"{error}: {SEED}{why}"))
+        return False
+
     def _fail(self, error: LegatoError) -> None:
         with self._changed:
             if not self._closed:
-                if isinstance(error, LogTrimmedError):
-                    error = LogTrimmedError(f"{error}: {SEED}")
                 log.critical("! this replica follows no longer: %s", sentence(error))
                 self._failure = error
             self._changed.notify_all()

@@ -80,5 +80,6 @@ def diverged(position: Position) -> LogDivergedError:
     """The error that a position is not on the log."""
     return LogDivergedError(
         f"what this replica has up to record {position.sequence} is not what the log has there: "
-        "the log is another one or has lost records, or the replica is a copy of another group's"
+        "the log is another one or has lost records, or the replica is a copy of another group's. If the log is right, "
+        "copy another broker's store (legato replica seed); if its servers lost their disks, see legato log restore"
     )

@@ -12,7 +12,7 @@ import shutil
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +22,9 @@ from proton.handlers import MessagingHandler
 from proton.reactor import ApplicationEvent, Container, EventInjector
 
 from legato.cli.status import ask, members_of
-from legato.client import ConnectionFactory, Message, TextMessage
+from legato.client import ConnectionFactory, Message
 from legato.core.facts import EpochEnded, MessageStored
-from legato.processes.log_servers import Login, LogServer, LogServers
+from legato.processes.log_servers import Login, LogServers
 from legato.replication.log import BEGINNING, PATIENCE_S
 from legato.replication.nats import NatsSettings, open_log
 from legato.server.process.service import ANOTHER_CLAIMED
@@ -33,11 +33,9 @@ from legato.store.content_digest import content_digest
 from legato.store.lmdb import LmdbStore
 from legato.testing.log_servers import log_servers
 from tests.support.forked_process import run_legato
+from tests.support.replicated import WAIT_S, Group, commits_of, eventually, received
 from tests.support.server import Server, free_port
 from tests.support.stores import raw
-
-WAIT_S = 60.0
-_groups = itertools.count(1)
 
 
 @pytest.fixture(scope="module")
@@ -46,51 +44,6 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LogServers]:
     servers.start()
     yield servers
     servers.close()
-
-
-class Group:
-    """Brokers of one group, by name."""
-
-    def __init__(self, servers: LogServers, directory: Path) -> None:
-        self.servers = servers
-        self.name = f"group-{next(_groups)}"
-        self._directory = directory
-        self.brokers: dict[str, Server] = {}
-
-    def add(self, name: str, *flags: str, **environment: str) -> Server:
-        """A broker that has not started."""
-        (directory := self._directory / name).mkdir()
-        replicate = ("--replicate", self.servers.url, "--group", self.name)
-        self.brokers[name] = broker = Server(directory / "store", *replicate, *flags, environment=environment)
-        return broker
-
-    def log_server(self, *, leads: bool) -> LogServer:
-        """One that leads the group's log, or does not."""
-        log = open_log(NatsSettings(self.servers.url, self.name))
-        leader = log.health().leader
-        log.close()
-        return next(server for server in self.servers.servers if (server.name == leader) is leads)
-
-    def start(self, name: str, role: str, **environment: str) -> Server:
-        """A broker that has taken a role."""
-        broker = self.add(name, **environment).start()
-        broker.wait_for_role(role)
-        return broker
-
-    @property
-    def url(self) -> str:
-        return "amqp://" + ",".join(f"127.0.0.1:{broker.port}" for broker in self.brokers.values())
-
-    def stop_all(self) -> None:
-        """All of them end cleanly, the primary last, so that the others have all that there is."""
-        for broker in sorted(self.brokers.values(), key=lambda broker: broker.role.startswith("active")):
-            if broker._process is not None and broker._process.poll() is None:
-                broker.stop()
-
-    def kill_all(self) -> None:
-        for broker in self.brokers.values():
-            if broker._process is not None and broker._process.poll() is None:
-                broker.kill()
 
 
 @pytest.fixture
@@ -139,33 +92,6 @@ class Load:
         self._thread.join(WAIT_S)
         assert not self.errors
         return self.confirmed
-
-
-def received(url: str) -> list[str | None]:
-    """All that waits in the queue."""
-    texts: list[str | None] = []
-    with ConnectionFactory(url).create_connection() as connection, connection.create_session() as session:
-        consumer = session.create_consumer(session.create_queue("q"))
-        connection.start()
-        while (message := consumer.receive(1.0)) is not None:
-            assert isinstance(message, TextMessage)
-            texts.append(message.text)
-    return texts
-
-
-def eventually(holds: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + WAIT_S
-    while not holds():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.02)
-
-
-def commits_of(broker: Server) -> int:
-    store = LmdbStore(broker.store, read_only=True)
-    try:
-        return store.log_range()[1]
-    finally:
-        store.close()
 
 
 def assert_level(group: Group) -> None:

@@ -357,7 +357,7 @@ def test_a_copy_of_a_store_is_a_replica_where_the_log_does_not_reach_back(broker
     log = brokers.servers.log("g")
     log.trim(primary.replica.position)
     empty = brokers.begin("b", 30.0)
-    with pytest.raises(StoreError, match="legato store backup there, legato store restore here"):
+    with pytest.raises(StoreError, match="legato store backup there, legato replica seed here"):
         empty.acquire_blocking()
     for command, source, target in (("backup", "a", "copy"), ("restore", "copy", "c")):
         paths = str(tmp_path / source), str(tmp_path / target)

@@ -195,6 +195,9 @@ class ReplicationSection(msgspec.Struct, forbid_unknown_fields=True):
     """For so long after its last record a primary answers; a backup waits a little longer before it takes over."""
     log_bytes: Positive = 1 << 30
     """Bound on the log: a broker that was away for longer than it reaches back needs a copy of another's store."""
+    seed_from: str = ""
+    """A directory with backups of the group's brokers (`legato store backup`): a broker to which the log does not reach
+    back takes the newest of them by itself."""
     beside: str = ""
     """The name of the log's server on this broker's machine: it is not to lead the log while this broker is the
     primary, so that the loss of this machine is not the loss of both."""

@@ -131,8 +131,7 @@ class Runtime:
 
         replica.waiting.changed = changed
         self._note_waiting(replica)
-        upkeep = Upkeep(replica.store, self._config.store, self._clock)
-        self._maintaining = asyncio.create_task(self._maintain(replica, upkeep))
+        self._maintaining = asyncio.create_task(self._maintain(replica))
 
     def _note_waiting(self, replica: LogArbiter) -> None:
         """Let those know who look at the store's processes: a backup can be asked for nothing else."""
@@ -140,10 +139,15 @@ class Runtime:
             self._membership.note_trouble(replica.waiting.why, replica.waiting.since_us or 0)
             self._inform()
 
-    async def _maintain(self, replica: LogArbiter, upkeep: Upkeep) -> None:
+    async def _maintain(self, replica: LogArbiter) -> None:
         """See that a backup's store forgets what a primary's does, which has its own maintenance."""
+        store = replica.store
+        upkeep = Upkeep(store, self._config.store, self._clock)
         while True:
             await asyncio.sleep(MAINTAIN_EVERY_S)
+            if replica.store is not store:  # It was seeded.
+                store = replica.store
+                upkeep = Upkeep(store, self._config.store, self._clock)
             if not replica.held:
                 await asyncio.to_thread(upkeep.forget, prune=True)
 

@@ -11,12 +11,14 @@ from legato.clock import Clock
 from legato.errors import ConfigError, StoreFormatError, StoreLockedError
 from legato.ha.lock import StoreLock
 from legato.replication.arbiter import LogArbiter
+from legato.replication.seeding import newest_on, seed
 from legato.server.config.configuration import Config, ReplicationSection
 from legato.server.storage.fault_injection import open_store
 from legato.store.lmdb import LmdbStore
 from legato.store.migration import migrate
 
 if TYPE_CHECKING:
+    from legato.replication.log import ReplicatedLog
     from legato.replication.nats import NatsSettings
 
 
@@ -57,6 +59,13 @@ def begin_replica(config: Config, clock: Clock) -> LogArbiter:
         migrate(config.store_directory, map_bytes=config.store.map_bytes)
         store = open_store(config.store_directory, store_section, metasync=False)
     section = config.replication
+
+    def seed_store(replicated_log: ReplicatedLog, old: LmdbStore) -> LmdbStore:
+        snapshot = newest_on(replicated_log, Path(section.seed_from))
+        old.close()
+        seed(config.store_directory, snapshot)
+        return open_store(config.store_directory, store_section, metasync=False)
+
     opening = Opening(settings)
     return LogArbiter(
         opening,
@@ -67,6 +76,7 @@ def begin_replica(config: Config, clock: Clock) -> LogArbiter:
         beside=section.beside,
         log_bytes_max=section.log_bytes,
         stop_opening=opening.close,
+        seed=seed_store if section.seed_from else None,
     )
 
 
