@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from legato.errors import LegatoError, LogError, LogTrimmedError, StoreError
-from legato.quoting import sentence
+from legato.quoting import quoted, sentence
 from legato.replication.log import Position, ReplicatedLog
 from legato.store.backup import take
 from legato.store.backup_files import MANIFEST_NAME, USERS_NAME, copy_file, read_manifest
@@ -118,7 +118,7 @@ def seed(store: Path, source: Snapshot) -> Path | None:
         raise StoreError(f"the store in {store} cannot be seeded: {error.strerror or error}") from error
     finally:
         coming.unlink(missing_ok=True)
-    log.info("= the store in %s is a copy of %s, as of commit %d", store, source.path, source.commit)
+    log.info("= %s is a copy of %s, as of commit %d", quoted(store), quoted(source.path), source.commit)
     return before
 
 
@@ -149,7 +149,7 @@ def _put_aside(store: Path) -> Path | None:
         try:
             commit = look_at(store).commit
         except LegatoError as error:
-            log.warning("! what is in %s cannot be read: %s", store, sentence(error))
+            log.warning("! what is in %s cannot be read: %s", quoted(store), sentence(error))
             commit = -1
         if commit:
             before = store / f"{DATA_NAME}{REPLACED}{commit}"
