@@ -204,5 +204,6 @@ def test_only_sends_that_somebody_waits_for_are_released() -> None:
     outgoing.unconfirmed.extend([quiet, awaited, in_transaction])
     outgoing.waiting.append(late)
     assert outgoing.blocked() == [awaited, late]
+    outgoing.drop([awaited, late])
     assert outgoing.connection_lost() == 1
     assert list(outgoing.waiting) == [quiet]

@@ -65,6 +65,30 @@ class TestOutgoing:
         assert [found.number for found in outgoing.waiting] == [3, 4, 5, 6, 7]
         assert not outgoing.unconfirmed
 
+    def test_what_waits_again_is_under_way_at_every_moment(self) -> None:
+        """`flush()` asks in another thread: it returned early if it looked at both places while they changed."""
+
+        def lose(ask_at: int = 0) -> tuple[int, list[bool]]:
+            outgoing = Outgoing()
+            outgoing.unconfirmed.extend(send(number) for number in (1, 2))
+            answers: list[bool] = []
+            return lines_of(outgoing.connection_lost, ask_at, lambda: answers.append(outgoing.under_way)), answers
+
+        lines, _ = lose()
+        assert [lose(line)[1] for line in range(1, lines + 1)] == [[True]] * lines
+
+    def test_sends_that_are_not_sent_again_leave_when_they_have_failed(self) -> None:
+        """CONTRACT E11."""
+        outgoing = Outgoing()
+        held, waited, last = send(1, Transaction()), send(2), send(3)
+        waited.awaited = last.awaited = True
+        outgoing.unconfirmed.extend([held, waited])
+        outgoing.waiting.append(last)
+        assert outgoing.blocked() == [waited, last]
+        assert outgoing.under_way
+        outgoing.drop([waited, last])
+        assert ([*outgoing.unconfirmed], [*outgoing.waiting]) == ([held], [])
+
     def test_sends_are_done_in_their_order_whatever_the_order_of_their_outcomes(self) -> None:
         """Jakarta Messaging 7.3.8."""
         outgoing = Outgoing()

@@ -334,7 +334,7 @@ class ProducerSteps:
 
     def _under_way(self) -> bool:
         ends = [route.end for route in self._routes.values()]
-        return any(end.outgoing.waiting or end.outgoing.unconfirmed for end in ends)
+        return any(end.outgoing.under_way for end in ends)
 
     def _tell_duplicates(self) -> Steps[None]:
         """Call the listener for messages that turned out to be duplicates."""

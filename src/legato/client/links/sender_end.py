@@ -73,11 +73,13 @@ class SenderEnd:
         self.link = None
         self.attached = False
         self._upload = None
-        if self.closing and not self.outgoing.waiting and not self.outgoing.unconfirmed:
+        if self.closing and not self.outgoing.under_way:
             self._close_done()
         if not self.channel.contract.resends:
-            for send in self.outgoing.blocked():
+            blocked = self.outgoing.blocked()
+            for send in blocked:
                 self.finish(send, released(self.destination))
+            self.outgoing.drop(blocked)
         return self.outgoing.connection_lost()
 
     def on_attached(self, event: Attached) -> None:
@@ -226,7 +228,8 @@ class SenderEnd:
     def _uploaded(self, send: Send) -> Send:
         """All of it is on the wire, or no more of it will be."""
         self._upload = None
-        self.outgoing.unconfirmed.append(self.outgoing.waiting.popleft())
+        self.outgoing.unconfirmed.append(self.outgoing.waiting[0])
+        self.outgoing.waiting.popleft()
         return send
 
     def drop_sends(self, transaction: Transaction, error: JMSError) -> None:
@@ -301,7 +304,7 @@ class SenderEnd:
 
     def give_up(self, error: JMSError) -> None:
         """It closes, and the broker has not confirmed its sends for too long: who waits for them hears so."""
-        if self.outgoing.waiting or self.outgoing.unconfirmed:
+        if self.outgoing.under_way:
             self.ready = False
             self.fail(error)
             self.close()
@@ -309,7 +312,7 @@ class SenderEnd:
     def _detach_when_done(self) -> None:
         if self._upload is None:
             self.outgoing.drop_done()
-        if self.outgoing.waiting or self.outgoing.unconfirmed:
+        if self.outgoing.under_way:
             return
         if self.link is None:
             self._close_done()

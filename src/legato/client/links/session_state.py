@@ -109,15 +109,27 @@ class Send:
 
 
 class Outgoing:
-    """A producer's sends, in the order of their numbers: first those on the wire, then those that wait for credit."""
+    """A producer's sends, in the order of their numbers: first those on the wire, then those that wait for credit.
 
-    __slots__ = ("last_number", "unconfirmed", "waiting")
+    The I/O thread moves them; the application's thread asks whether there are any. A send that moves is at the place
+    where it goes to before it leaves the other.
+    """
+
+    __slots__ = ("_moves_back", "last_number", "unconfirmed", "waiting")
 
     def __init__(self) -> None:
         self.last_number = 0
         """Of the messages sent so far; the application's thread counts."""
         self.waiting: deque[Send] = deque()
         self.unconfirmed: deque[Send] = deque()
+        self._moves_back = 0
+        """Odd while sends move back to those that wait, against the direction in which `under_way` looks."""
+
+    @property
+    def under_way(self) -> bool:
+        """Whether a send is not done; any thread may ask."""
+        before = self._moves_back
+        return bool(self.waiting or self.unconfirmed) or before % 2 == 1 or before != self._moves_back
 
     def decided(self, send: Send, error: JMSError | None) -> list[Send]:
         """The broker decided about a send; returns those that are done thereby, in the order in which they were sent.
@@ -140,17 +152,24 @@ class Outgoing:
             self.unconfirmed.popleft()
 
     def blocked(self) -> list[Send]:
-        """Take out what somebody waits for and no transaction holds: it is not to be sent again (CONTRACT E11)."""
-        found: list[Send] = []
-        kept: deque[Send] = deque()
-        for send in self.unconfirmed:
-            waited_for = send.transaction is None and (send.awaited or send.completion is not None)
-            (found if waited_for else kept).append(send)
-        self.unconfirmed = kept
+        """What somebody waits for and no transaction holds: it is not to be sent again (CONTRACT E11).
+
+        They stay until `drop`, as those that `decided` returns stay until `forget`.
+        """
+        found = [
+            send
+            for send in self.unconfirmed
+            if send.transaction is None and (send.awaited or send.completion is not None)
+        ]
         # Whoever waits for a send sends nothing else meanwhile: it is the last one.
         if self.waiting and self.waiting[-1].awaited:
-            found.append(self.waiting.pop())
+            found.append(self.waiting[-1])
         return found
+
+    def drop(self, blocked: list[Send]) -> None:
+        """Forget the sends that `blocked` has returned."""
+        for send in blocked:
+            (self.unconfirmed if send in self.unconfirmed else self.waiting).remove(send)
 
     @property
     def unheard(self) -> int:
@@ -171,8 +190,10 @@ class Outgoing:
         again = [send for send in self.unconfirmed if send.transaction is None]
         for send in again:
             send.decided = False
-        self.unconfirmed.clear()
+        self._moves_back += 1
         self.waiting.extendleft(reversed(again))
+        self.unconfirmed.clear()
+        self._moves_back += 1
         return len(again)
 
 
