@@ -16,6 +16,7 @@ from legato.cli.commands import Commands
 from legato.cli.confirmation import DryRunOption, YesOption, confirm
 from legato.cli.options import JsonOption, LedgerArgument, LedgersArgument, LedgerStoreOption, ledger_of, one_or_groups
 from legato.cli.output import say, say_json, say_lines
+from legato.errors import ConfigError
 from legato.quoting import sentence
 
 app = Commands(
@@ -318,19 +319,24 @@ def story(
 ) -> None:
     """Tell the story of one message: where it was stored, who received it, why it came back, where it went.
 
+    It reads the ledger with pyarrow: pip install 'legato[ledger]'; no Spark, no Java.
+
     Examples: legato story ID:1f0c-7; legato story ID:1f0c-7 --store /var/lib/legato/store
     """
     import msgspec
 
-    from legato.spark.auditor.message_stories import tell
-    from legato.spark.ledger.fact_frames import read_ledger
+    from legato.console.ledger_view import StorySearch, find_story
+    from legato.spark.auditor.story_words import Story
     from legato.spark.ledger.segments import being_read, segments_of
-    from legato.spark.runtime.session import start_session
 
     ledger = ledger_of(ledger, store)
     segments_of(ledger)
+    search = StorySearch(message)
     with being_read(ledger):
-        told = tell(read_ledger(start_session("legato-story"), ledger), message)
+        find_story(ledger, search)
+    if search.error:
+        raise ConfigError(search.error)
+    told = Story(search.message_id, search.chapters)
     if as_json:
         say_json(msgspec.to_builtins(told))
         return

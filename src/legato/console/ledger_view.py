@@ -146,7 +146,9 @@ class Ledger:
                 search = self._stories[message] = StorySearch(message)
                 while len(self._stories) > STORIES_MAX:
                     self._stories.pop(next(iter(self._stories)))
-                thread = threading.Thread(target=self._search, args=(search,), name="search a story", daemon=True)
+                thread = threading.Thread(
+                    target=find_story, args=(self.directory, search), name="search a story", daemon=True
+                )
                 thread.start()
         if thread is not None:
             thread.join(wait_s)
@@ -159,63 +161,65 @@ class Ledger:
             if search is not None and search.is_over:
                 del self._stories[message]
 
-    def _search(self, search: StorySearch) -> None:
-        from legato.spark.auditor import story_words as words
 
-        try:
-            paths = [self.directory / span.file_name for span in sorted(spans(self.directory))]
-            search.total = len(paths)
-            found: dict[Any, dict[str, Any]] = {}
-            places = words.named_by_numbers(search.message)
-            if not places:
-                found = {words.key_of(row): row for row in self._scan(search, paths, message_id=search.message)}
-                places = {place for row in found.values() for place in words.places_of(row)}
-            known: set[words.Place] = set()
-            for _ in range(HOPS_MAX):
-                if places <= known:
-                    break
-                known |= places
-                found |= {words.key_of(row): row for row in self._scan(search, paths, places=sorted(known))}
-                places = {place for row in found.values() for place in words.places_of(row)}
-            if found:
-                wanted = words.numbers_in(found.values())
-                names = words.Names(self._scan(search, paths, named=wanted))
-                ids = [row["message_id"] for row in found.values() if row["message_id"]]
-                search.message_id = ids[0] if ids else search.message
-                told = [row for row in found.values() if row["kind"] in words.TOLD]
-                search.chapters = words.chapters(told, names)
-            else:
-                search.error = f"The ledger knows no message {search.message}."
-        except (OSError, ValueError, LegatoError) as error:
-            search.error = f"The ledger cannot be read: {error}"
-        finally:
-            search.is_over = True
+def find_story(directory: Path, search: StorySearch) -> None:
+    """Search a ledger for a message's story; what comes of it is in `search`."""
+    from legato.spark.auditor import story_words as words
 
-    def _scan(
-        self,
-        search: StorySearch,
-        paths: Sequence[Path],
-        *,
-        message_id: str = "",
-        places: Sequence[tuple[int, int]] = (),
-        named: dict[str, set[int]] | None = None,
-    ) -> list[dict[str, Any]]:
-        from legato.spark.auditor.story_words import KNOWN_BY, LIVES
+    try:
+        paths = [directory / span.file_name for span in sorted(spans(directory))]
+        search.total = len(paths)
+        found: dict[Any, dict[str, Any]] = {}
+        places = words.named_by_numbers(search.message)
+        if not places:
+            found = {words.key_of(row): row for row in _scan(search, paths, message_id=search.message)}
+            places = {place for row in found.values() for place in words.places_of(row)}
+        known: set[words.Place] = set()
+        for _ in range(HOPS_MAX):
+            if places <= known:
+                break
+            known |= places
+            found |= {words.key_of(row): row for row in _scan(search, paths, places=sorted(known))}
+            places = {place for row in found.values() for place in words.places_of(row)}
+        if found:
+            wanted = words.numbers_in(found.values())
+            names = words.Names(_scan(search, paths, named=wanted))
+            ids = [row["message_id"] for row in found.values() if row["message_id"]]
+            search.message_id = ids[0] if ids else search.message
+            told = [row for row in found.values() if row["kind"] in words.TOLD]
+            search.chapters = words.chapters(told, names)
+        else:
+            search.error = f"The ledger knows no message {search.message}."
+    except (OSError, ValueError, LegatoError) as error:
+        search.error = f"The ledger cannot be read: {error}"
+    finally:
+        search.is_over = True
 
-        search.done = 0
-        found: list[dict[str, Any]] = []
-        for begin in range(0, len(paths), FILES_AT_ONCE):
-            batch = paths[begin : begin + FILES_AT_ONCE]
-            if message_id:
-                found += rows_of(batch, None, condition=_is("message_id", [message_id]))
-            elif places:
-                found += rows_of(batch, None, kinds=LIVES, condition=_at(places))
-            else:
-                for kind, column in KNOWN_BY.items():
-                    if named and named.get(column):
-                        found += rows_of(batch, None, kinds=(kind,), condition=_is(column, sorted(named[column])))
-            search.done = begin + len(batch)
-        return found
+
+def _scan(
+    search: StorySearch,
+    paths: Sequence[Path],
+    *,
+    message_id: str = "",
+    places: Sequence[tuple[int, int]] = (),
+    named: dict[str, set[int]] | None = None,
+) -> list[dict[str, Any]]:
+    from legato.spark.auditor.story_words import KNOWN_BY, LIVES
+
+    search.done = 0
+    found: list[dict[str, Any]] = []
+    for begin in range(0, len(paths), FILES_AT_ONCE):
+        batch = paths[begin : begin + FILES_AT_ONCE]
+        if message_id:
+            found += rows_of(batch, None, condition=_is("message_id", [message_id]))
+        elif places:
+            found += rows_of(batch, None, kinds=LIVES, condition=_at(places))
+        else:
+            for kind, column in KNOWN_BY.items():
+                if named and named.get(column):
+                    found += rows_of(batch, None, kinds=(kind,), condition=_is(column, sorted(named[column])))
+        search.done = begin + len(batch)
+    return found
 
 
 def _is(column: str, values: Sequence[Any]) -> Any:
