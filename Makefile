@@ -96,7 +96,7 @@ test-replicated: $(INSTALLED) ## The client's failover over brokers with a repli
 	$(BIN)/python -m pytest -q -n 2 --replicated $(addprefix tests/integration/client/test_,failover.py failover_contracts.py \
 		failover_contracts_in_flight.py failover_contracts_told.py duplicates_failover.py transactions.py returning.py) $(ARGS)
 
-machine-chaos: $(INSTALLED) ## Three machines, each a broker and a log server, killed, stopped, wiped for ten minutes; options in ARGS="--minutes 60 --seed 7"
+machine-chaos: $(INSTALLED) ## Three machines, each a broker and a log server, through kills, cuts, wipes, clocks, full disks, upgrades for ten minutes; options in ARGS="--minutes 60 --seed 7"
 	@$(BIN)/python -m tests.stress.machine_chaos $(ARGS)
 
 drill-chaos: $(INSTALLED) ## A drill of 30 minutes, Java clients beside Python ones; options in ARGS="--minutes 5"

@@ -7,7 +7,9 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,6 +18,25 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[1]
 END_WAIT_S = 20.0
+REPLICATED_HELP = "brokers with a replicated log on three servers of NATS, and stores of their own"
+_groups = count(1)
+
+
+@contextmanager
+def log_of_brokers(*, replicated: bool) -> Iterator[str]:
+    """The servers of a replicated log for `Broker`'s `log_url`; empty if none is wanted."""
+    if not replicated:
+        yield ""
+        return
+    from legato.testing.log_servers import log_servers
+
+    with log_servers() as servers:
+        yield servers.url
+
+
+def new_group() -> str:
+    """The name of a group that has no log yet."""
+    return f"interop-{next(_groups)}"
 
 
 def free_port() -> int:
@@ -39,6 +60,8 @@ class Broker:
         store: Path | None = None,
         wait: bool = True,
         security: Security | None = None,
+        log_url: str = "",
+        group: str = "",
     ) -> None:
         """Start it.
 
@@ -50,6 +73,8 @@ class Broker:
             store: its store's directory; a new one, removed at the end, if None.
             wait: whether to wait until it serves; it does not while it is a backup.
             security: TLS, users and roles; None for a broker that everybody on this machine may use.
+            log_url: the servers of a replicated log, of `log_of_brokers`; empty for a broker without one.
+            group: the group whose log it is; a new one at each start with an empty store if it is not given.
 
         Raises:
             RuntimeError: the broker ended before it served.
@@ -70,6 +95,8 @@ class Broker:
             **({"PN_TRACE_FRM": "1"} if trace_frames else {}),
         }
         self._store = store
+        self._log_url = log_url
+        self._group = group
         log.unlink(missing_ok=True)
         self.start(wait=wait)
 
@@ -124,6 +151,8 @@ class Broker:
         self._directory = tempfile.TemporaryDirectory(prefix="legato-interop-")
         store = self._store or Path(self._directory.name, "store")
         command = [sys.executable, "-m", "legato.cli", "serve", "--store", str(store)]
+        if self._log_url:
+            command += ["--replicate", self._log_url, "--group", self._group or new_group()]
         with self._log.open("a") as errors:
             self._process = subprocess.Popen(
                 [*command, *self._options],

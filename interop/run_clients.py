@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from interop.broker import ROOT, Broker
+from interop.broker import REPLICATED_HELP, ROOT, Broker, log_of_brokers
 from interop.outcomes import FAILED, PASSED, SKIPPED, Outcome, Report
 from interop.proton_scenarios import SCENARIOS
 
@@ -117,13 +117,17 @@ def main() -> int:
         metavar="DIRECTORY",
         help="python/examples of a checkout of qpid-proton: run their own test too",
     )
+    parser.add_argument("--replicated", action="store_true", help=REPLICATED_HELP)
     options = parser.parse_args()
     if not (JAVASCRIPT / "node_modules" / "rhea").exists():
         subprocess.run(["npm", "ci", "--silent"], cwd=JAVASCRIPT, check=True)
     os.chdir(ROOT)
     started = time.monotonic()
     outcomes: list[Outcome] = []
-    with Broker(LOGS / "clients-broker.log", trace_frames=options.trace_frames) as served:
+    with (
+        log_of_brokers(replicated=options.replicated) as log_url,
+        Broker(LOGS / "clients-broker.log", trace_frames=options.trace_frames, log_url=log_url) as served,
+    ):
         outcomes += run_rhea(served, options.only)
         for name in SCENARIOS:
             if not options.only or any(part in name for part in options.only):
@@ -134,7 +138,7 @@ def main() -> int:
         print(f"{outcome.outcome} {outcome.test} ({outcome.milliseconds} ms)")
     report = Report("clients", outcomes, time.monotonic() - started, {"rhea": rhea_version()})
     if not options.only:
-        report.write("clients")
+        report.write("clients-replicated" if options.replicated else "clients")
     return report.show()
 
 

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from interop.broker import Broker
+from interop.broker import REPLICATED_HELP, Broker, log_of_brokers, new_group
 from interop.maven import TARGET, Build, build, pom_version
 from interop.outcomes import FAILED, PASSED, Outcome, Report
 
@@ -83,14 +83,17 @@ def kill_now_and_then(lines: Iterable[str], seen: Seen, brokers: Sequence[Broker
             kills += 1
 
 
-def run(java: Build, what: str, count: int) -> Seen:
-    """Let Java do something while brokers are killed."""
+def run(java: Build, what: str, count: int, log_url: str) -> Seen:
+    """Let Java do something while brokers are killed; with a log each has a store of its own."""
     seen = Seen()
+    group = new_group()
     with tempfile.TemporaryDirectory(prefix="legato-interop-") as directory:
-        store = Path(directory, "store")
+        stores = [Path(directory, name) for name in (("one", "two") if log_url else ("store", "store"))]
         with (
-            Broker(TARGET / f"failover-{what}-one.log", store=store) as one,
-            Broker(TARGET / f"failover-{what}-two.log", store=store, wait=False) as two,
+            Broker(TARGET / f"failover-{what}-one.log", store=stores[0], log_url=log_url, group=group) as one,
+            Broker(
+                TARGET / f"failover-{what}-two.log", store=stores[1], wait=False, log_url=log_url, group=group
+            ) as two,
         ):
             url = f"failover:({one.url},{two.url})?{OPTIONS}"
             command = java.command(MAIN, what, url, str(count))
@@ -105,15 +108,18 @@ def run(java: Build, what: str, count: int) -> Seen:
 
 def main() -> int:
     """Run it; returns the exit code."""
-    argparse.ArgumentParser(description=__doc__).parse_args()
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--replicated", action="store_true", help=REPLICATED_HELP)
+    options = parser.parse_args()
     java = build()
     count = (KILLS + 1) * MESSAGES_PER_KILL
     started = time.monotonic()
-    outcomes = run(java, "send-and-receive", count).outcomes(count)
-    outcomes += run(java, "transfer", count).transferred(count)
+    with log_of_brokers(replicated=options.replicated) as log_url:
+        outcomes = run(java, "send-and-receive", count, log_url).outcomes(count)
+        outcomes += run(java, "transfer", count, log_url).transferred(count)
     versions = {"qpid-jms-client": pom_version("qpid-jms")}
     report = Report("failover", outcomes, time.monotonic() - started, versions)
-    report.write("failover")
+    report.write("failover-replicated" if options.replicated else "failover")
     return report.show()
 
 

@@ -8,7 +8,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from interop.broker import Broker
+from interop.broker import REPLICATED_HELP, Broker, log_of_brokers
 from interop.maven import OWN_JAR, TARGET, build, pom_version
 from interop.outcomes import Report
 from interop.security import Security
@@ -30,17 +30,21 @@ def main() -> int:
         const="SCRAM-SHA-256",
         help="the broker has TLS, a user and roles; log in by this mechanism (default SCRAM-SHA-256)",
     )
+    parser.add_argument("--replicated", action="store_true", help=REPLICATED_HELP)
     options = parser.parse_args()
     java = build()
     tests = list_tests(java, OWN_JAR, r"org\.objectweb\.jtests\..*Test", options.only)
     started = time.monotonic()
     name = f"joram-secure-{options.secure}" if options.secure else "joram"
+    name += "-replicated" if options.replicated else ""
     with (
         tempfile.TemporaryDirectory(prefix="legato-joram-") as directory,
+        log_of_brokers(replicated=options.replicated) as log_url,
         Broker(
             TARGET / f"{name}-broker.log",
             trace_frames=options.trace_frames,
             security=Security(Path(directory), "joram", "joram", options.secure) if options.secure else None,
+            log_url=log_url,
         ) as served,
     ):
         command = java.command(RUNNER, "run", options=[f"-Dlegato.url={served.url}"])

@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Sequence
 
-from interop.broker import Broker
+from interop.broker import REPLICATED_HELP, Broker, log_of_brokers
 from interop.descriptions import INDEX, describe
 from interop.every_type import every_type
 from interop.maven import TARGET, Build, build, pom_version
@@ -91,10 +91,15 @@ def differences(expected: str, actual: str) -> list[str]:
 
 def main() -> int:
     """Make the trips; returns the exit code."""
-    argparse.ArgumentParser(description=__doc__).parse_args()
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--replicated", action="store_true", help=REPLICATED_HELP)
+    options = parser.parse_args()
     build_of_java = build()
     started = time.monotonic()
-    with Broker(TARGET / "roundtrip-broker.log") as served:
+    with (
+        log_of_brokers(replicated=options.replicated) as log_url,
+        Broker(TARGET / "roundtrip-broker.log", log_url=log_url) as served,
+    ):
         java = JavaSide(build_of_java, served.url)
         with ConnectionFactory(served.url).create_connection() as connection:
             connection.start()
@@ -112,7 +117,7 @@ def main() -> int:
             outcomes += compare("python-java-python", sent, {"Java": in_java, "Python again": again})
     versions = {"qpid-jms-client": pom_version("qpid-jms")}
     report = Report("roundtrip", outcomes, time.monotonic() - started, versions)
-    report.write("roundtrip")
+    report.write("roundtrip-replicated" if options.replicated else "roundtrip")
     return report.show()
 
 

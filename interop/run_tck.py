@@ -10,7 +10,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from interop.broker import Broker
+from interop.broker import REPLICATED_HELP, Broker, log_of_brokers
 from interop.maven import TARGET, Build, build, pom_version
 from interop.outcomes import Report
 from interop.security import Security
@@ -64,20 +64,24 @@ def main() -> int:
         const="SCRAM-SHA-256",
         help="the broker has TLS, a user and roles; log in by this mechanism (default SCRAM-SHA-256)",
     )
+    parser.add_argument("--replicated", action="store_true", help=REPLICATED_HELP)
     options = parser.parse_args()
     java = Build((*build().classpath, str(options.jar))) if options.jar else build("tck")
     jar = options.jar or java.find("jms-tck")
     tests = list_tests(java, jar, r"com\.sun\.ts\.tests\.jms\.core.*IT", options.only)
     started = time.monotonic()
     name = f"tck-prefetch-{options.prefetch}" + (f"-secure-{options.secure}" if options.secure else "")
+    name += "-replicated" if options.replicated else ""
     known = {**TCK, **(TCK_PREFETCHING if options.prefetch else {})}
     with (
         tempfile.TemporaryDirectory(prefix="legato-tck-") as directory,
+        log_of_brokers(replicated=options.replicated) as log_url,
         Broker(
             TARGET / f"{name}-broker.log",
             users=() if options.secure else ["j2ee:j2ee"],
             trace_frames=options.trace_frames,
             security=Security(Path(directory), "j2ee", "j2ee", options.secure) if options.secure else None,
+            log_url=log_url,
         ) as served,
     ):
         Path(directory, "jndi.properties").write_text(jndi_properties(served.url, options.prefetch))

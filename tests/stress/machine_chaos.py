@@ -1,10 +1,13 @@
-"""Three machines, each a broker and a server of the log: killed, stopped and wiped at random, under load, and a check.
+"""Three machines, each a broker and a server of the log, through faults at random, under load, and a check.
+
+They are killed, stopped and wiped; killed between the steps of a commit; cut off from the log, in one direction or both;
+their clocks are set up to a day apart; a disk is full; all are restarted one by one with another version of the code.
 
 python -m tests.stress.machine_chaos --minutes 10
 python -m tests.stress.machine_chaos --minutes 1 --seed 7 --only kill-primary,wipe-machine --json result.json
 
 Producers send numbered messages and remember which were confirmed. At the end every one of these is received, once and
-in the order of its producer, and the stores of all brokers have the same content.
+in the order of its producer, nothing that was refused is there, and the stores of all brokers have the same content.
 """
 
 from __future__ import annotations
@@ -13,38 +16,90 @@ import argparse
 import itertools
 import json
 import random
+import resource
 import shutil
 import signal
+import subprocess
 import sys
 import tempfile
 import threading
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 
 from legato.client import ConnectionFactory, TextMessage
+from legato.drill.relay import Network
+from legato.errors import ResourceAllocationError
+from legato.failpoints import VARIABLE, DrillOrders, ReplicaPoint
 from legato.processes.log_servers import LogServer, LogServers
 from legato.store.content_digest import ContentDigest, content_digest
+from legato.store.environment import DATA_NAME
 from legato.testing.log_servers import log_servers
 from tests.support.server import Server
 
+ROOT = Path(__file__).parents[2]
+RECORDS = "src/legato/store/commit_records.py"
+"""What speaks of records: the commit that changed it last is the oldest version that may run beside this one."""
 MACHINES = 3
 PRODUCERS = 2
 CALM_S = 60.0
 """Within so long after a fault messages are confirmed again."""
 QUEUE = "q"
+POINT_S = 10.0
+"""So long a fault waits for a broker to come to its point."""
+DAY_S = 86_400
+FULL_PAUSE_S = 0.2
 
 
 class Machine:
-    """A broker with its directory, and a server of the log with its."""
+    """A broker with its directory, and a server of the log with its.
 
-    def __init__(self, name: str, directory: Path, log_server: LogServer, servers: LogServers) -> None:
+    Args:
+        name: of the machine.
+        directory: in which its own is made.
+        log_server: the one on it.
+        servers: all servers of the log.
+        other_version: the source directory of another version of the code, if there is one.
+    """
+
+    def __init__(
+        self, name: str, directory: Path, log_server: LogServer, servers: LogServers, other_version: Path | None
+    ) -> None:
         (home := directory / name).mkdir()
         self.name = name
         self.log_server = log_server
-        replicate = ("--replicate", servers.url, "--group", "chaos")
-        self.broker = Server(home / "store", *replicate, "--config", str(_config(home, log_server)))
+        self.orders = DrillOrders(home / "orders")
+        self.way_to_log = Network([("127.0.0.1", server.ports.client) for server in servers.servers])
+        self._other_version = other_version
+        self._runs_other = False
+        self.way_to_log.__enter__()
+        url = ",".join(f"nats://127.0.0.1:{port}" for port in self.way_to_log.ports)
+        replicate = ("--replicate", url, "--group", "chaos", "--config", str(_config(home, log_server)))
+        self.broker = Server(home / "store", *replicate, environment={VARIABLE: str(home / "orders")})
+
+    def close(self) -> None:
+        """Leave it."""
+        self.kill_broker()
+        self.way_to_log.__exit__(None, None, None)
+
+    def change_version(self) -> None:
+        """Run the other version of the code from the next start on."""
+        if self._other_version is not None:
+            self._runs_other = not self._runs_other
+        # A program by another name is started by an interpreter of its own, with what is on its path.
+        self.broker.program = "legato.cli.__main__" if self._runs_other else "legato.cli"
+        self.broker.environment["PYTHONPATH"] = str(self._other_version) if self._runs_other else str(ROOT / "src")
+
+    def limit_disk(self, size_bytes: int | None) -> None:
+        """Let the files of its broker not grow beyond a size; None: as they want."""
+        if self.runs:
+            with suppress(ProcessLookupError):
+                hard = resource.prlimit(self.broker.pid, resource.RLIMIT_FSIZE)[1]
+                soft = hard if size_bytes is None else size_bytes
+                resource.prlimit(self.broker.pid, resource.RLIMIT_FSIZE, (soft, hard))
 
     def kill(self) -> None:
         """All that runs on it."""
@@ -97,6 +152,7 @@ class Producer:
     def __init__(self, number: int, url: str) -> None:
         self.number = number
         self.confirmed: list[int] = []
+        self.refused: list[int] = []
         self.failure: BaseException | None = None
         self.longest_s = 0.0
         self._url = url
@@ -113,7 +169,12 @@ class Producer:
                     if self._stop.is_set():
                         return
                     began_s = time.monotonic()
-                    producer.send(session.create_text_message(f"{self.number}:{number}"))
+                    try:
+                        producer.send(session.create_text_message(f"{self.number}:{number}"))
+                    except ResourceAllocationError:  # a full disk
+                        self.refused.append(number)
+                        time.sleep(FULL_PAUSE_S)
+                        continue
                     self.longest_s = max(self.longest_s, time.monotonic() - began_s)
                     self.confirmed.append(number)
         except BaseException as error:
@@ -143,6 +204,14 @@ class Nemesis:
             "kill-log-server": lambda: self._any().log_server.kill(),
             "freeze-quorum": self._freeze_quorum,
             "kill-all": self._kill_all,
+            **{f"kill-{point}": partial(self._kill_at, point) for point in ReplicaPoint},
+            "clocks": self._set_clocks,
+            "full-disk": self._fill_disk,
+            "cut-from-log": lambda: self._cut(lambda way: way.freeze()),
+            "deaf-to-log": lambda: self._cut(lambda way: way.freeze_one_way(range(MACHINES), towards_brokers=False)),
+            "mute-to-log": lambda: self._cut(lambda way: way.freeze_one_way(range(MACHINES), towards_brokers=True)),
+            "reset-log": lambda: self._cut(lambda way: way.cut()),
+            "rolling-restart": self._roll,
         }
 
     def _any(self) -> Machine:
@@ -178,6 +247,45 @@ class Nemesis:
         machine.kill()
         machine.wipe()
 
+    def _kill_at(self, point: ReplicaPoint) -> None:
+        """A broker, when it comes to a point of a commit."""
+        machine = self._backup() if point is ReplicaPoint.DURING_REPLICA_APPLY else self._primary()
+        machine.orders.arm(point)
+        until_s = time.monotonic() + POINT_S
+        while not machine.orders.reached and time.monotonic() < until_s:
+            time.sleep(0.005)
+        machine.kill_broker()
+        machine.orders.disarm()
+
+    def _set_clocks(self) -> None:
+        """Up to a day apart, each way, until the next time."""
+        for machine in self._machines:
+            machine.orders.set_clock(self._chance.uniform(-DAY_S / 2, DAY_S / 2))
+        time.sleep(self._chance.uniform(0.5, 3.0))
+
+    def _fill_disk(self) -> None:
+        machine = self._any()
+        data = machine.broker.store / DATA_NAME
+        if not data.exists():
+            return
+        machine.limit_disk(data.stat().st_size)
+        time.sleep(self._chance.uniform(0.5, 5.0))
+        machine.limit_disk(None)
+
+    def _cut(self, how: Callable[[Network], None]) -> None:
+        """A broker from the log, for a while."""
+        machine = self._any()
+        how(machine.way_to_log)
+        time.sleep(self._chance.uniform(0.2, 4.0))
+        machine.way_to_log.heal()
+
+    def _roll(self) -> None:
+        """Restart all brokers with the other version, the primary last; clients are served meanwhile."""
+        for machine in sorted(self._machines, key=lambda machine: machine.leads):
+            self._end(machine)
+            machine.change_version()
+            machine.broker.start()
+
     def _freeze_quorum(self) -> None:
         frozen = self._chance.sample(self._machines, 2)
         for machine in frozen:
@@ -212,6 +320,8 @@ def faults_of(producers: list[Producer], found: list[tuple[int, int]]) -> list[s
             said.append(f"of producer {each.number} {len(lost)} confirmed messages are lost, such as {lost[:5]}")
         if twice := [number for number, count in Counter(there).items() if count > 1]:
             said.append(f"of producer {each.number} {len(twice)} messages are there twice, such as {twice[:5]}")
+        if false := sorted(set(each.refused) & set(there)):
+            said.append(f"of producer {each.number} {len(false)} refused messages are there, such as {false[:5]}")
         if there != sorted(there):
             said.append(f"messages of producer {each.number} are out of order")
     return said
@@ -227,13 +337,41 @@ def level(machines: list[Machine]) -> list[ContentDigest]:
         time.sleep(0.2)
 
 
-def run(minutes: float, seed: int, only: list[str]) -> dict[str, object]:
+@contextmanager
+def other_version(revision: str) -> Iterator[Path | None]:
+    """The source directory of a revision; None if there is no such, as in a copy without history."""
+    if not revision:
+        found = _git("log", "-1", "--format=%H", "--", RECORDS)
+        revision = found.stdout.strip() if found.returncode == 0 else ""
+    with tempfile.TemporaryDirectory(prefix="machines-version-") as directory:
+        tree = Path(directory) / "tree"
+        if not revision or _git("worktree", "add", "--detach", str(tree), revision).returncode:
+            print("no other version: rolling restarts are with this one", file=sys.stderr)
+            yield None
+            return
+        try:
+            yield tree / "src"
+        finally:
+            _git("worktree", "remove", "--force", str(tree))
+
+
+def _git(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True)
+
+
+def run(minutes: float, seed: int, only: list[str], revision: str = "") -> dict[str, object]:
     """One run; its result."""
     chance = random.Random(seed)
     done: Counter[str] = Counter()
     problems: list[str] = []
-    with log_servers(MACHINES) as servers, tempfile.TemporaryDirectory(prefix="machines-") as directory:
-        machines = [Machine(f"m{n}", Path(directory), each, servers) for n, each in enumerate(servers.servers, 1)]
+    with (
+        log_servers(MACHINES) as servers,
+        tempfile.TemporaryDirectory(prefix="machines-") as directory,
+        other_version(revision) as other,
+    ):
+        machines = [
+            Machine(f"m{n}", Path(directory), each, servers, other) for n, each in enumerate(servers.servers, 1)
+        ]
         start(machines)
         url = "amqp://" + ",".join(f"127.0.0.1:{machine.broker.port}" for machine in machines)
         producers = [Producer(number, url) for number in range(1, PRODUCERS + 1)]
@@ -242,6 +380,7 @@ def run(minutes: float, seed: int, only: list[str]) -> dict[str, object]:
             until_s = time.monotonic() + minutes * 60
             while time.monotonic() < until_s and not problems:
                 name = chance.choice(only or sorted(nemesis.faults))
+                print(f"{until_s - time.monotonic():6.0f} s left, {name}", file=sys.stderr, flush=True)
                 nemesis.faults[name]()
                 time.sleep(chance.uniform(0.0, 3.0))
                 start(machines)
@@ -258,11 +397,13 @@ def run(minutes: float, seed: int, only: list[str]) -> dict[str, object]:
                 for machine in machines:
                     shutil.copy(machine.broker.log, Path(tempfile.gettempdir()) / f"machine-chaos-{machine.name}.log")
             for machine in machines:
-                machine.kill_broker()
+                machine.close()
     return {
         "seed": seed,
+        "other_version": other is not None,
         "faults": dict(done),
         "confirmed": sum(len(producer.confirmed) for producer in producers),
+        "refused": sum(len(producer.refused) for producer in producers),
         "longest_pause_s": round(max(producer.longest_s for producer in producers), 2),
         "problems": problems,
     }
@@ -286,10 +427,11 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=10.0)
     parser.add_argument("--seed", type=int, default=None, help="drawn if it is not given")
     parser.add_argument("--only", default="", help="faults, with commas")
+    parser.add_argument("--other-version", default="", help="a revision for rolling restarts; the oldest that may be")
     parser.add_argument("--json", type=Path, default=None, help="file for the result")
     given = parser.parse_args()
     seed = random.SystemRandom().randrange(1 << 31) if given.seed is None else given.seed
-    result = run(given.minutes, seed, [name for name in given.only.split(",") if name])
+    result = run(given.minutes, seed, [name for name in given.only.split(",") if name], given.other_version)
     text = json.dumps(result, indent=1)
     print(text)
     if given.json is not None:
