@@ -1,7 +1,8 @@
 """Three machines, each a broker and a server of the log, through faults at random, under load, and a check.
 
-They are killed, stopped and wiped; killed between the steps of a commit; cut off from the log, in one direction or both;
-their clocks are set up to a day apart; a disk is full; all are restarted one by one with another version of the code.
+They are killed, stopped and wiped; killed between the steps of a commit; cut off from the log, in one direction or
+both; their clocks are set up to a day apart; a disk is full; all are restarted one by one with another version of the
+code.
 
 python -m tests.stress.machine_chaos --minutes 10
 python -m tests.stress.machine_chaos --minutes 1 --seed 7 --only kill-primary,wipe-machine --json result.json

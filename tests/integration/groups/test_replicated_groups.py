@@ -29,6 +29,7 @@ def groups(servers: LogServers, tmp_path: Path) -> Iterator[dict[str, Group]]:
     for name in ("orders", "rest"):
         (home := tmp_path / name).mkdir()
         found[name] = group = Group(servers, home)
+        group.name = name  # the brokers of a group share one log
         config = home / "legato.toml"
         config.write_text(f'[groups]\nname = "{name}"\nmap = "{tmp_path / "groups.toml"}"\n')
         for broker in ("one", "two"):
