@@ -43,11 +43,11 @@ def groups(servers: LogServers, tmp_path: Path) -> Iterator[dict[str, Group]]:
         group.kill_all()
 
 
-def test_a_group_fails_over_alone_and_a_client_of_any_broker_reaches_both(groups: dict[str, Group]) -> None:
+def test_a_group_fails_over_alone_and_clients_of_either_reach_both(groups: dict[str, Group]) -> None:
     for group in groups.values():
         for broker, role in (("one", "active"), ("two", "backup")):
             group.brokers[broker].start().wait_for_role(role)
-    url = groups["orders"].url + "," + groups["rest"].url.removeprefix("amqp://")
+    url = groups["rest"].url  # of one group: a link does not follow its connection to a broker of another
     sent: dict[str, list[str]] = {"orders.in": [], "rest.in": []}
     with ConnectionFactory(url).create_connection() as connection, connection.create_session() as session:
         producers = {name: session.create_producer(session.create_queue(name)) for name in sent}
