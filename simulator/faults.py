@@ -4,22 +4,46 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any, Protocol
 
-from simulator.planted import FAULTS, Fault
+from simulator.planted import FAULTS
 from simulator.run import Outcome, simulate
 from simulator.seed_runner import Garbage
 
 SEEDS_MAX = 400
 
 
-def find(fault: Fault, seeds: range, steps: int | None = None, garbage: Garbage | None = None) -> Outcome | None:
+class Planted(Protocol):
+    """A fault that can be planted; see `planted.Fault`."""
+
+    owner: Any
+    name: str
+    reached: bool
+
+    @property
+    def title(self) -> str:
+        """What it is called on the command line."""
+
+    def planted(self) -> AbstractContextManager[None]:
+        """The fault is there for a while."""
+
+
+def find(
+    fault: Planted,
+    seeds: range,
+    steps: int | None = None,
+    garbage: Garbage | None = None,
+    run: Callable[[int, int | None], Outcome] = simulate,
+) -> Outcome | None:
     """The run of the first seed that finds a fault, and finds nothing without it; None if none of `seeds` does."""
     for seed in seeds:
         with fault.planted():
-            outcome = simulate(seed, steps)
+            outcome = run(seed, steps)
         if garbage is not None:
             garbage.ran(outcome)
-        if outcome.violation and not simulate(seed, steps).violation:
+        if outcome.violation and not run(seed, steps).violation:
             return outcome
     return None
 
@@ -31,19 +55,28 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--seeds", type=int, default=SEEDS_MAX, metavar="N", help="within so many seeds")
     parser.add_argument("--first", type=int, default=1, metavar="K", help="the first of them")
     parser.add_argument("--steps", type=int, metavar="M", help="events before the healing; default: the seed says it")
+    parser.add_argument("--replicas", action="store_true", help="those of brokers with a replicated log")
     options = parser.parse_args(arguments)
     garbage = Garbage()
-    faults = [fault for fault in FAULTS if not options.names or fault.title in options.names]
+    planted: list[Planted] = [*FAULTS]
+    run: Callable[[int, int | None], Outcome] = simulate
+    if options.replicas:
+        from simulator.replicas.planted import FAULTS as planted_in_replicas
+        from simulator.replicas.run import simulate as run
+
+        planted = [*planted_in_replicas]
+    faults = [fault for fault in planted if not options.names or fault.title in options.names]
     missed = 0
     for fault in faults:
-        outcome = find(fault, range(options.first, options.first + options.seeds), options.steps, garbage)
+        seeds = range(options.first, options.first + options.seeds)
+        outcome = find(fault, seeds, options.steps, garbage, run)
         if outcome is None:
             missed += 1
             why = "" if fault.reached else f": nothing calls {fault.owner.__name__}.{fault.name}"
             print(f"{fault.title:34} not found in {options.seeds} seeds{why}", flush=True)
         else:
-            seeds = outcome.seed - options.first + 1
-            print(f"{fault.title:34} {seeds:3} seeds, {outcome.seed:4}: {outcome.violation[:110]}", flush=True)
+            count = outcome.seed - options.first + 1
+            print(f"{fault.title:34} {count:3} seeds, {outcome.seed:4}: {outcome.violation[:110]}", flush=True)
     print(f"{len(faults) - missed} of {len(faults)} planted faults found, each within {options.seeds} seeds")
     return int(bool(missed) or not faults)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Protocol
 
 from legato.errors import FencedError, LegatoError, LogTrimmedError, StoreError
@@ -198,12 +198,12 @@ class Machine:
         epoch.over.wait()
         service = self.service
         if service is not None:
-            self._drive(service.finish(epoch.ending.value))
+            self._drive(service.finish, epoch.ending.value)
         if epoch.failure is not None:
             return epoch.failure
         self._loop(arbiter.release, epoch.ending.value)
         if service is not None:
-            self._drive(service.dismiss(epoch.ending.value))
+            self._drive(service.dismiss, epoch.ending.value)
         self.service = self.epoch = None
         until_us = self.kernel.now_us + int(TAKEN_WITHIN_S * 1_000_000)
         while (holder := arbiter.holder()) is not None and holder.left and self.kernel.now_us < until_us:
@@ -260,9 +260,10 @@ class Machine:
         self.kernel.after_for(self.process, 0, do)
         done.wait()
 
-    def _drive(self, coroutine: Any) -> None:
+    def _drive(self, work: Callable[..., Coroutine[Any, Any, None]], *arguments: Any) -> None:
+        """Have the event loop do something that takes time, and wait until it has."""
         done = Event()
-        self.kernel.after_for(self.process, 0, self.loop.drive, coroutine, done.set)
+        self.kernel.after_for(self.process, 0, lambda: self.loop.drive(work(*arguments), done.set))
         done.wait()
 
     def _ended_with(self, error: BaseException) -> None:

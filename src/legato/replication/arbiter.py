@@ -395,7 +395,11 @@ class LogArbiter:
                 if records:
                     heard_s = time.monotonic()
                     self.waiting.end(FOLLOWING)
-                elif self._wanted and not self._cancelled and self._may_claim(replicated_log, heard_s):
+                elif (
+                    self._wanted
+                    and not self._cancelled
+                    and self._may_claim(replicated_log, max(heard_s, following.heard_s))
+                ):
                     self._claim(replicated_log, following)
                     heard_s = time.monotonic()
         finally:
@@ -455,7 +459,7 @@ class LogArbiter:
         )
         replica.store.prepare(record, forced=True)
         try:
-            claim = replicated_log.claim(data, following.end, CLAIM_PATIENCE_S)
+            claim = replicated_log.claim(data, following.end, CLAIM_PATIENCE_S, following.seen)
         except BaseException:
             replica.store.abandon()
             raise

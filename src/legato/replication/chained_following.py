@@ -38,12 +38,22 @@ class ChainedFollowing:
         self._watch = engine.watch(chain.looked_at + 1)
         self._ready: deque[Record] = deque()
         self._end = chain.end
-        self._heard_s = time.monotonic()
+        self._heard_s = self._seen_s = time.monotonic()
 
     @property
     def end(self) -> Position:
         """As `Following.end`."""
         return self._end
+
+    @property
+    def seen(self) -> int:
+        """As `Following.seen`."""
+        return self._chain.looked_at
+
+    @property
+    def heard_s(self) -> float:
+        """As `Following.heard_s`."""
+        return self._seen_s
 
     def take(self, timeout_s: float, limit_bytes: int = 1 << 22) -> Sequence[Record]:
         """As `Following.take`."""
@@ -69,13 +79,15 @@ class ChainedFollowing:
 
     def _receive(self, timeout_s: float) -> None:
         messages = self._watch.take(timeout_s)
-        now_s = time.monotonic()
+        seen, now_s = self.seen, time.monotonic()
         if messages:
             self._heard_s = now_s
             self._put(messages)
         elif now_s - self._heard_s >= SILENCE_S and not self._closed.is_set():
             self._heard_s = now_s
             self._look_behind(min(max(timeout_s, LOOK_S), ATTEMPT_S))
+        if self.seen > seen:
+            self._seen_s = time.monotonic()
         self._count(self._chain)
 
     def _put(self, messages: Sequence[Message]) -> None:

@@ -46,12 +46,14 @@ class ChainedLog:
         chain = self._chain(after, self._patience(timeout_s))
         return ChainedFollowing(self._engine, chain, self._count_voided)
 
-    def claim(self, record: bytes, after: Position, timeout_s: float = PATIENCE_S) -> ChainedClaim:
+    def claim(
+        self, record: bytes, after: Position, timeout_s: float = PATIENCE_S, seen: int | None = None
+    ) -> ChainedClaim:
         """As `ReplicatedLog.claim`."""
         patience = self._patience(timeout_s)
         patience.insist(self._engine.vouch)
         records, chain, _ = self._read(after, 1, patience)
-        if records:
+        if records or (seen is not None and chain.looked_at > seen):
             raise FencedError(f"the log of the group {self.group} goes on behind record {after.sequence}")
         claim = ChainedClaim(self._engine, self._key, chain.looked_at, chain.tip, self._closed)
         claim.begin(record, timeout_s)

@@ -157,6 +157,14 @@ class Following(Protocol):
     def end(self) -> Position:
         """The position behind the last record taken: where to follow on after a restart."""
 
+    @property
+    def seen(self) -> int:
+        """The sequence of the last record or part of one that came, taken or not."""
+
+    @property
+    def heard_s(self) -> float:
+        """When that came, by `time.monotonic()`; when the following began, if nothing has come yet."""
+
     def take(self, timeout_s: float, limit_bytes: int = 1 << 22) -> Sequence[Record]:
         """The records that have come, in order; waits for the first of them.
 
@@ -262,16 +270,19 @@ class ReplicatedLog(Protocol):
             LogTrimmedError, LogDivergedError, LogDamagedError, LogFormatError: as `read`.
         """
 
-    def claim(self, record: bytes, after: Position, timeout_s: float = PATIENCE_S) -> Claim:
+    def claim(self, record: bytes, after: Position, timeout_s: float = PATIENCE_S, seen: int | None = None) -> Claim:
         """Append the first record of an epoch behind everything, and with it the right to append more.
 
         Args:
             record: says whose epoch begins.
             after: the `end` of a reading that was drained.
             timeout_s: how long to wait for servers. Whether the record is stored is not known when it is over: read on.
+            seen: what a following has seen. Parts of a record that is not whole yet are behind `after`, too, and each
+                says that its writer lives; None: such parts do not matter.
 
         Raises:
-            FencedError: there is something behind `after`: read it, and claim again or stay a backup.
+            FencedError: there is something behind `after`, or parts behind `seen`: read it, and claim again or stay a
+                backup.
             LogUnsafeError: the servers do not write to disk before they acknowledge, or do not let it be proved.
             LogTrimmedError, LogDivergedError, LogDamagedError, LogFormatError: as `read`.
         """
