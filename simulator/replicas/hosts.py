@@ -310,6 +310,11 @@ class Machine:
         """The last number of the log that its disk knows of."""
         return self.kept[-1].applied.number if self.kept else 0
 
+    @property
+    def surely_kept(self) -> int:
+        """The same of what no power cut undoes."""
+        return self.kept[-2].applied.number if len(self.kept) > 1 else 0
+
     def kill(self, *, power: bool = False, quietly: bool = False, wiped: bool = False) -> None:
         """It dies, at once.
 

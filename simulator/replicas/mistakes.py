@@ -12,12 +12,11 @@ from legato.errors import FencedError, LegatoError, LogUnavailableError, StoreFu
 from legato.replication.arbiter import LogArbiter
 from legato.replication.chain import Chain
 from legato.replication.chained_claim import ChainedClaim
-from legato.replication.chained_following import ChainedFollowing
 from legato.replication.chained_log import ChainedLog
 from legato.replication.commits import BEATS_PER_LEASE, ReplicatedCommits
 from legato.replication.engine import AppendRefused, Message
 from legato.replication.envelopes import seal, unseal
-from legato.replication.log import Appended, Position, Record, ReplicatedLog
+from legato.replication.log import BEGINNING, Appended, Position, Record, ReplicatedLog
 from legato.replication.patience import Patience
 from legato.replication.replica import Replica
 from legato.store.commit_records import AnyRecord, decode, encode_beat, encode_commit
@@ -26,7 +25,6 @@ from simulator.replicas.log_server import LogServer, Request
 from simulator.replicas.log_servers import SimulatedEngine
 from simulator.replicas.threads import Thread
 
-_finish = MemoryStore.finish
 _prune = MemoryStore.prune
 _apply = Replica.apply
 _append = ChainedClaim._append
@@ -182,12 +180,11 @@ def prune_by_the_own_clock(self: MemoryStore, now_us: int) -> int:
     return _prune(self, now_us)
 
 
-def finish_without_its_place(self: MemoryStore, applied: Applied) -> None:
-    """R10: where a replica is in the log is not kept with the commit but with the next one."""
-    before = self._state.meta.applied
-    _finish(self, applied)
-    if before is not None:
-        self._state.meta.applied = before
+def finish_with_the_place_before(self: Replica, record: CommitRecord | EpochRecord, position: Position) -> None:
+    """R3: where a replica is in the log is kept with the next commit: after a restart the last one is replayed."""
+    before = self.position if self.position != BEGINNING else position
+    self.store.finish(Applied(before.sequence, before.digest))
+    self._note(record, position)
 
 
 def pass_over_what_has_no_room(self: Replica, record: Record) -> AnyRecord:
@@ -197,12 +194,6 @@ def pass_over_what_has_no_room(self: Replica, record: Record) -> AnyRecord:
     except StoreFullError:
         self.passed(record.position)
         return decode(record.data)
-
-
-def forget_the_parts(self: ChainedFollowing) -> float:
-    """R8: only whole records tell a backup that the primary lives, though parts renew the lease as well."""
-    del self
-    return 0.0
 
 
 def always_sure(self: Any) -> float:

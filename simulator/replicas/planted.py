@@ -68,7 +68,7 @@ FAULTS = [
     ReplicaFault((LogArbiter, "_may_claim", mistakes.claim_at_once)),
     ReplicaFault((ReplicatedCommits, "commit", mistakes.commit_before_the_log)),
     ReplicaFault((MemoryStore, "prune", mistakes.prune_by_the_own_clock)),
-    ReplicaFault((MemoryStore, "finish", mistakes.finish_without_its_place)),
+    ReplicaFault((Replica, "finish", mistakes.finish_with_the_place_before)),
     ReplicaFault((Replica, "apply", mistakes.pass_over_what_has_no_room)),
     ReplicaFault((LogArbiter, "sure_for_s", mistakes.always_sure)),
 ]

@@ -144,7 +144,7 @@ class ReplicaTrouble:
         """A broker loses its disk, while another has what the log has forgotten: an operator has to see to that."""
         machine = self._machine()
         others = [other for other in self._machines if other is not machine]
-        if any(other.last_kept >= self._world.servers.first - 1 for other in others):
+        if any(other.surely_kept >= self._world.servers.first - 1 for other in others):
             self.happened("brokers wiped", machine.name)
             machine.kill(wiped=True, power=True)
 
