@@ -8,8 +8,8 @@ from threading import Event, Lock
 
 from legato.errors import FencedError, LegatoError, LogDamagedError, LogError, LogUnavailableError
 from legato.replication.engine import AppendRefused, Engine
-from legato.replication.envelopes import CLAIM_BYTES, seal
-from legato.replication.gapless import CHECK_PAUSE_S, CHECKS, missing
+from legato.replication.envelopes import CLAIM_BYTES, seal, unseal
+from legato.replication.gapless import CHECK_PAUSE_S, CHECKS, altered, missing
 from legato.replication.log import Appended, Position
 from legato.replication.patience import Patience
 
@@ -147,6 +147,8 @@ class ChainedClaim:
             if there == message:
                 return
             if there is not None:
+                if not unseal(self._key, there).intact:  # it may be ours, or another's
+                    raise altered(self._engine, self._last + 1)
                 raise self._fenced()
             lacks += bounds.settled
             if lacks > CHECKS:
