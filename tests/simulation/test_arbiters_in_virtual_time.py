@@ -1,6 +1,7 @@
 """Arbiters over the simulated log: what takes hours of chance elsewhere is set up here to the millisecond."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from simulator.replicas.cables import Cables
@@ -33,14 +34,8 @@ def servers(kernel: ThreadedKernel) -> LogServers:
 
 def begin(servers: LogServers, name: str) -> LogArbiter:
     """A broker that hears no heartbeats."""
-    disk = ReplicaDisk(servers.kernel, [])
-    return LogArbiter(
-        lambda: servers.log("orders", name, SERVERS[0]),
-        disk,  # type: ignore[arg-type]
-        name,
-        LEASE_S,
-        lambda: NOW_US,
-    )
+    disk: Any = ReplicaDisk(servers.kernel, [])
+    return LogArbiter(lambda: servers.log("orders", name, SERVERS[0]), disk, name, LEASE_S, lambda: NOW_US)
 
 
 def test_nobody_claims_the_log_while_a_large_record_is_on_its_way(
