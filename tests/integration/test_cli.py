@@ -131,6 +131,7 @@ def test_a_broker_that_is_not_there_is_a_sentence_not_a_trace() -> None:
         (["audit", ".", "--from", "2026-02-02", "--to", "2026-01-01"], "2026-02-02 00:00:00"),
         (["story", "ID:1", "nowhere"], "There is no directory nowhere."),
         (["status", "--store", "nowhere"], "There is no directory nowhere:"),
+        (["queue", "import", "tea", "nowhere"], "There is no file nowhere."),
         (["console", "--store", "nowhere"], "There is no directory nowhere:"),
         (["user", "list", "--store", "nowhere"], "There is no users file nowhere/users: make it with legato user add"),
     ],

@@ -177,8 +177,8 @@ def import_(
     from legato.cli.queue_files import format_of
     from legato.cli.queue_transfer import check_file, import_id_of, import_queue, imported_before
 
+    total = check_file(file, file_format)
     form = format_of(file, file_format)
-    total = check_file(file, form)
     import_id = import_id_of(file, name, str(uuid.uuid4()) if again else "")
     if dry_run:
         before = 0 if again else imported_before(url, import_id)

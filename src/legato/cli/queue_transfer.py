@@ -19,7 +19,7 @@ from typing import NamedTuple
 from legato.cli.confirmation import messages
 from legato.cli.management import request
 from legato.cli.output import say
-from legato.cli.queue_files import ReadMessage, reading, writing
+from legato.cli.queue_files import ReadMessage, format_of, reading, writing
 from legato.client import ConnectionFactory, Message, Queue, Session, TextMessage
 from legato.errors import ConfigError, TransactionRolledBackError
 from legato.quoting import quoted
@@ -99,8 +99,12 @@ def export_queue(url: str, queue: str, path: Path, form: str, selector: str, *, 
     return count
 
 
-def check_file(path: Path, form: str) -> int:
+def check_file(path: Path, wanted: str | None) -> int:
     """Read all of a file; returns how many messages it has.
+
+    Args:
+        path: the file.
+        wanted: its format; None for what its name says.
 
     Raises:
         ConfigError: it cannot be imported.
@@ -108,7 +112,7 @@ def check_file(path: Path, form: str) -> int:
     if not path.is_file():
         raise ConfigError(f"There is no file {path}.")
     count = 0
-    for read in reading(path, form):
+    for read in reading(path, format_of(path, wanted)):
         read.close()
         count += 1
     return count
