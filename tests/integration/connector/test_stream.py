@@ -12,6 +12,7 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxBytes, ReadMaxRows
 
 from legato.client import ConnectionFactory, TextMessage
+from legato.client.failover import uri
 from legato.errors import JMSError
 from legato.spark.connector.offsets import Offset
 from legato.spark.connector.options import source_options
@@ -498,3 +499,29 @@ def test_a_request_that_waits_for_a_broker_that_is_gone_ends_when_its_reader_sto
     asking.join()
     with pytest.raises(JMSError, match="closed"):
         requests.ask("create", "queue", "orders")
+
+
+def test_a_stream_that_is_restarted_during_a_takeover_waits_for_a_broker(
+    broker: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has a checkpoint, so the address is right: only a stream that begins may be told at once that it is not."""
+    monkeypatch.setattr(uri, "SHORT_WAIT_S", 0.0)
+    fill(broker, "a")
+    reader = stream(broker)
+    end = reader.latestOffset(start := reader.initialOffset(), ALL)
+    broker.kill()
+    with pytest.raises(JMSError, match="No broker can be reached"):
+        stream(broker).initialOffset()
+    found: queue.Queue[list[str] | JMSError] = queue.Queue()
+
+    def read() -> None:
+        try:
+            found.put(rows(stream(broker), start, end))
+        except JMSError as error:
+            found.put(error)
+
+    reading = threading.Thread(target=read, daemon=True)
+    reading.start()
+    broker.start()
+    reading.join()
+    assert found.get() == ["a"]

@@ -77,6 +77,8 @@ class Places:
         self._outlives_queues = bool(options.pattern) or not options.fail_on_data_loss
         """Whether a queue that is deleted is the end of that address only, not of the stream."""
         self._requests: Requests | None = None
+        self._is_known = False
+        """Whether the stream has read something from the broker, in this process or in an earlier one."""
         self._opening = threading.RLock()
         self.by_address: Mapping[str, Place] = {}
 
@@ -97,9 +99,12 @@ class Places:
         Opening an assignment ends what an earlier run of this stream may still do with it.
 
         Args:
-            known: addresses that the stream read before. Those whose queues are gone have an end.
+            known: addresses that the stream read before. Those whose queues are gone have an end. The broker is waited
+                for, if it is not there now.
         """
         with self._opening:
+            known = tuple(known)
+            self._is_known = self._is_known or bool(known)
             for address in self._addresses():
                 place = self.by_address.get(address)
                 if place is None or place.has_ended:
@@ -266,7 +271,7 @@ class Places:
 
     def _connected(self) -> Requests:
         if self._requests is None:
-            self._requests = Requests(self._options.url, self._options.patience)
+            self._requests = Requests(self._options.url, self._options.patience, is_known=self._is_known)
         return self._requests
 
 

@@ -48,11 +48,19 @@ class Missing(JMSError):
 
 
 class Requests:
-    """Asks one broker, primary or backup, whichever serves. For one thread at a time; others wait."""
+    """Asks one broker, primary or backup, whichever serves. For one thread at a time; others wait.
 
-    def __init__(self, url: str, patience: Patience | None = None) -> None:
+    Args:
+        url: of the broker.
+        patience: retry limits.
+        is_known: whether the broker has been reached before, by another process of the query: it is waited for as
+            long as any first connection waits (`connect_wait_s`), not only as long as for one that may be wrong.
+    """
+
+    def __init__(self, url: str, patience: Patience | None = None, *, is_known: bool = False) -> None:
         self.url = url
         self.patience = patience or Patience()
+        self._is_known = is_known
         self.uri: Uri = parse_uri(url)
         self._secret = secrets.token_bytes(32)
         """Shown with each ticket, which says its digest: no other process can use a ticket of this one."""
@@ -137,8 +145,10 @@ class Requests:
     def _open(self) -> None:
         if self._connection is not None:
             return
+        # A takeover must not end a query that runs, because it has to connect anew in that moment.
+        wait = {} if self._is_known else short_wait(self.url)
         connection = self._connecting = ConnectionFactory(
-            self.url, reconnect_attempts=ROUNDS, **short_wait(self.url)
+            self.url, reconnect_attempts=ROUNDS, **wait
         ).create_connection()
         try:
             if self._closed:
@@ -154,17 +164,18 @@ class Requests:
         finally:
             self._connecting = None
         self._connection = connection
+        self._is_known = True
 
 
 _shared: dict[tuple[str, Patience], Requests] = {}
 
 
-def shared_requests(url: str, patience: Patience | None = None) -> Requests:
-    """The requests of this process to a broker: Spark's workers serve many tasks."""
+def shared_requests(url: str, patience: Patience | None = None, *, is_known: bool = False) -> Requests:
+    """The requests of this process to a broker: Spark's workers serve many tasks; arguments as of `Requests`."""
     key = url, patience or Patience()
     requests = _shared.get(key)
     if requests is None:
-        requests = _shared[key] = Requests(*key)
+        requests = _shared[key] = Requests(*key, is_known=is_known)
     return requests
 
 

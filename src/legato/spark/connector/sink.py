@@ -77,7 +77,8 @@ class _Sink:
             self._ask("discard", staged[0].transactional_id, batch=batch, stages=stages)
 
     def _ask(self, operation: str, name: str, **arguments: str | int | bool) -> Any:
-        return shared_requests(self._options.url).ask(operation, "stage", name, **arguments)
+        # Tasks have staged there.
+        return shared_requests(self._options.url, is_known=True).ask(operation, "stage", name, **arguments)
 
 
 class StreamSink(_Sink, DataSourceStreamArrowWriter):

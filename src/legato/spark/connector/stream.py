@@ -192,7 +192,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _rows(self, each: Range) -> Iterator[pa.RecordBatch]:
         frames = Frames(self._options, each.address)
         rows = 0
-        requests = shared_requests(self._options.url, self._options.patience)
+        requests = shared_requests(self._options.url, self._options.patience, is_known=True)
         for frame in read_frames(requests, each, bare=frames.is_bare, body_bytes_max=frames.body_bytes_max):
             rows += frame.num_rows
             yield frames.rows(frame)
