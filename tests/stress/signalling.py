@@ -58,6 +58,7 @@ class Alarm:
         self.inside = 0
         """Of them where a call of the client's had not returned."""
         self._armed = False
+        self._is_over = False
         self._mean_s = mean_s
         self._random = random.Random(seed)
 
@@ -80,6 +81,8 @@ class Alarm:
             pass
 
     def _ring(self, *_: object) -> None:
+        if self._is_over:
+            return
         if not self.left:
             raise SystemExit(f"a call hangs: no end after {HANGS_AFTER_S:g} s")
         armed, self._armed = self._armed, False
@@ -101,6 +104,8 @@ class Alarm:
         try:
             yield
         finally:
+            # A ring between these lines would set the alarm again, for the handler of before: that of a limit of time.
+            self._is_over = True
             signal.setitimer(signal.ITIMER_REAL, 0)
             signal.signal(signal.SIGALRM, before)
 

@@ -6,7 +6,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from threading import Event, Lock
 
-from legato.errors import FencedError, LegatoError, LogDamagedError, LogError, LogUnavailableError
+from legato.errors import FencedError, LegatoError, LogDamagedError, LogError, LogFormatError, LogUnavailableError
 from legato.replication.engine import AppendRefused, Engine
 from legato.replication.envelopes import CLAIM_BYTES, seal, unseal
 from legato.replication.gapless import CHECK_PAUSE_S, CHECKS, altered, missing
@@ -147,13 +147,20 @@ class ChainedClaim:
             if there == message:
                 return
             if there is not None:
-                if not unseal(self._key, there).intact:  # it may be ours, or another's
+                if self._is_damaged(there):  # it may be ours, or another's
                     raise altered(self._engine, self._last + 1)
                 raise self._fenced()
             lacks += bounds.settled
             if lacks > CHECKS:
                 raise missing(self._engine, self._last + 1)
             patience.pause(CHECK_PAUSE_S)
+
+    def _is_damaged(self, message: bytes) -> bool:
+        """Whether a message of a log was altered; what no broker wrote is somebody else's."""
+        try:
+            return not unseal(self._key, message).intact
+        except LogFormatError:
+            return False
 
     def _fenced(self) -> FencedError:
         return FencedError(f"another broker claimed the log behind record {self._last}: this one must stop serving")
