@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from legato.amqp.engine import batch
 from simulator.kernel import START_US
 from simulator.run import Outcome, Simulation
 from simulator.seed_runner import Runner
@@ -35,6 +36,8 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     if options.replicas and options.former:
         parser.error("--former: the first simulator had no replicas")
+    if not batch.tells_runs:
+        print("No message is handled in a run: legato.amqp._batch is not compiled, or was before its source changed.")
     if options.seed is not None:
         return _one(_simulation(options), trace=options.trace)
     seeds = range(options.first, options.first + options.seeds)
