@@ -3,6 +3,7 @@
 import errno
 import os
 import resource
+import struct
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -18,6 +19,7 @@ from legato.store import values
 from legato.store.base import FORMAT_VERSION
 from legato.store.directories import make_directory, sync_directory
 from legato.store.format_steps import STEPS
+from legato.store.free_pages import free_pages
 
 FORMAT_KEY = b"format"
 STATE_KEY = b"state"
@@ -86,8 +88,6 @@ class Databases(msgspec.Struct, frozen=True):
 ADDED = {"taken"}
 """Databases that the first versions of the present format did not make, and do not mind."""
 
-UNWRITTEN_PAGES_MAX = 16
-"""So many pages at the end of the file may be missing: see `_refuse_truncated`."""
 DATA_NAME = "data.mdb"
 """The store's file, in its directory."""
 
@@ -222,20 +222,25 @@ def allocate(path: Path, begin: int, size: int) -> None:
 def _refuse_truncated(environment: Any, path: Path, read_only: bool) -> None:
     """A page beyond the end of the file would kill the process with SIGBUS when it is read.
 
-    The last pages may be missing though nothing is wrong: what a commit takes and gives back at once is not written,
-    and counts all the same. Nobody reads them before they are written, but should they be missing for another reason,
-    empty ones are an error and not the end of the process.
+    Free pages may be missing though nothing is wrong: what a commit takes and gives back at once is not written, and
+    counts all the same. Nobody reads them before they are written.
     """
-    expected = used_bytes(environment)
-    actual = (path / DATA_NAME).stat().st_size
-    missing = expected - actual
-    if not actual or missing <= 0:
+    file = path / DATA_NAME
+    expected, actual = used_bytes(environment), file.stat().st_size
+    if not 0 < actual < expected:
         return
-    if missing > UNWRITTEN_PAGES_MAX * environment.stat()["psize"]:
+    page_bytes = int(environment.stat()["psize"])
+    missing = range(actual // page_bytes, expected // page_bytes)
+    try:
+        with file.open("rb", buffering=0) as data:
+            is_whole = free_pages(environment, data).issuperset(missing)
+    except (ValueError, struct.error):
+        is_whole = False
+    if not is_whole:
         raise StoreCorruptError(f"the store in {path} was cut off: {actual} bytes of at least {expected}")
     if not read_only:
         with suppress(OSError):  # no room: it has to do as it is
-            allocate(path / DATA_NAME, actual, missing)
+            allocate(file, actual, expected - actual)
 
 
 def encode_format(*, with_journal: bool = False) -> bytes:

@@ -4,6 +4,8 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from random import Random
+from typing import Any
 
 import lmdb
 import pytest
@@ -13,7 +15,8 @@ from legato.core.records import ExpiryPlace
 from legato.errors import FencedError, StoreCorruptError, StoreError, StoreFormatError
 from legato.store.base import FORMAT_VERSION
 from legato.store.blocks import pack_references
-from legato.store.environment import open_files, used_bytes
+from legato.store.environment import used_bytes
+from legato.store.free_pages import free_pages
 from legato.store.keys import expiry_key, number_key, pair_key, place_key
 from legato.store.lmdb import LmdbStore
 from tests.conformance.store import batch_of, consumed, stored, waiting
@@ -97,16 +100,56 @@ def test_a_file_of_anything_else_is_refused(tmp_path: Path) -> None:
         LmdbStore(tmp_path)
 
 
+def _give_back(environment: Any, chance: Random) -> None:
+    """Commit what takes pages and gives most of them back."""
+    database = environment.open_db(b"scratch")
+    with environment.begin(write=True) as transaction:
+        keys = [chance.randbytes(8) for _ in range(chance.randint(1, 80))]
+        value = bytes(chance.choice([20, 300, 1500, 3000, 9000, 40000]))
+        for key in keys:
+            transaction.put(key, value, db=database)
+        for key in reversed(keys):
+            if chance.random() < 0.95:
+                transaction.delete(key, db=database)
+
+
 @pytest.mark.parametrize("read_only", [False, True])
-def test_pages_at_the_end_that_were_never_written_are_no_damage(closed_store: Path, read_only: bool) -> None:
-    """LMDB counts a page that a commit took and gave back, and does not write it."""
-    environment = open_files(closed_store, map_bytes=1 << 30, sync=False, read_only=True)
-    used = used_bytes(environment)
-    environment.close()
-    with (closed_store / "data.mdb").open("r+b") as file:
-        file.truncate(used - 4096)
+def test_free_pages_at_the_end_that_were_never_written_are_no_damage(closed_store: Path, read_only: bool) -> None:
+    """LMDB counts pages that a commit took and gave back, and does not write them. Any other that is missing is one."""
+    file = closed_store / "data.mdb"
+    chance = Random(1)
+    with lmdb.open(str(closed_store), map_size=1 << 30, max_dbs=40, subdir=True) as environment:
+        page_bytes, used, last = environment.stat()["psize"], 0, 0
+        while last + 1 >= used // page_bytes:
+            _give_back(environment, chance)
+            used = used_bytes(environment)
+            with file.open("rb", buffering=0) as data:
+                last = max(set(range(used // page_bytes)) - free_pages(environment, data))
+    os.truncate(file, (last + 1) * page_bytes)
     LmdbStore(closed_store, read_only=read_only).close()
-    assert (closed_store / "data.mdb").stat().st_size == (used - 4096 if read_only else used)
+    assert file.stat().st_size == ((last + 1) * page_bytes if read_only else used)
+    os.truncate(file, last * page_bytes)
+    with pytest.raises(StoreCorruptError, match="cut off"):
+        LmdbStore(closed_store, read_only=read_only)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_what_lmdb_does_not_write_is_in_its_list_of_free_pages(tmp_path: Path, seed: int) -> None:
+    chance = Random(seed)
+    with lmdb.open(str(tmp_path), map_size=1 << 28, max_dbs=1, sync=False) as environment:
+        for _ in range(chance.randint(1, 12)):
+            _give_back(environment, chance)
+        page_bytes = environment.stat()["psize"]
+        written = (tmp_path / "data.mdb").stat().st_size // page_bytes
+        with (tmp_path / "data.mdb").open("rb", buffering=0) as data:
+            free = free_pages(environment, data)
+        assert free.issuperset(range(written, used_bytes(environment) // page_bytes))
+        # Of the others each has its place: two meta pages, the data, the database of databases, and the list itself.
+        others = used_bytes(environment) // page_bytes - len(free) - 2
+        with environment.begin() as transaction:
+            numbers = transaction.stat(environment.open_db(b"scratch", transaction))
+        data_pages = numbers["branch_pages"] + numbers["leaf_pages"] + numbers["overflow_pages"]
+        assert data_pages < others <= data_pages + 20
 
 
 def test_a_file_cut_off_is_refused_before_it_can_kill_the_process(closed_store: Path) -> None:
