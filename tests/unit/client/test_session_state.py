@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import sys
+from collections import deque
 from collections.abc import Callable
-from types import FrameType
-from typing import Any
+from types import FrameType, SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
+from legato.client.calls.consumer_work import ConsumerWork
 from legato.client.links.deliveries import AckBatch, Delivery, DeliveryState, Incoming, finish
-from legato.client.links.session_state import Outgoing, Send, Transaction
+from legato.client.links.session_state import AcknowledgeMode, Outgoing, Send, Transaction
 from legato.errors import JMSError
 
 
@@ -263,3 +265,42 @@ class TestTransaction:
         transaction.doom(failure)
         assert transaction.doomed
         assert transaction.failure is failure
+
+
+class TestTakingBack:
+    def test_what_a_loss_returns_at_any_line_of_taking_back_is_not_the_next_message(self) -> None:
+        """Jakarta Messaging 6.2.10: a transaction that begins after a loss has nothing that comes again by itself."""
+
+        def take_back(lose_at: int = 0) -> tuple[int, ConsumerWork]:
+            incoming = Incoming()
+            arrive(incoming, 1, 2)
+            taken = take(incoming, 1)[0]
+            end = SimpleNamespace(
+                source=SimpleNamespace(destination=None),
+                incoming=incoming,
+                prefetch=1,
+                handing=taken,
+                accepted=deque(),
+                presented=deque([taken]),
+            )
+            acknowledgements = SimpleNamespace(
+                mode=AcknowledgeMode.SESSION_TRANSACTED, unacknowledged={}, acknowledge_needlessly=None
+            )
+            session = SimpleNamespace(
+                _channel=SimpleNamespace(transport=None),
+                _guard=SimpleNamespace(turn=None),
+                _undertakings=None,
+                _acknowledgements=acknowledgements,
+            )
+            consumer = ConsumerWork(cast(Any, session), cast(Any, end), None)
+            lines = lines_of(consumer._take_back, lose_at, lambda: incoming.connection_lost(keep=False))
+            return lines, consumer
+
+        lines, consumer = take_back()
+        first = consumer._first()
+        assert first is not None
+        assert first.seq == 1
+        for line in range(1, lines + 1):
+            _, consumer = take_back(line)
+            assert consumer._first() is None, line
+            assert not consumer._inbox

@@ -45,9 +45,8 @@ class ConsumerSteps(ConsumerWork):
         if end.handing is not None:
             self._take_back()
         while self._transport.started and not self._closed:
-            try:
-                delivery = inbox[0]
-            except IndexError:
+            delivery = self._first()
+            if delivery is None:
                 return None
             try:
                 message = read_message(
@@ -281,9 +280,8 @@ class ConsumerSteps(ConsumerWork):
     def _check_next(self, check: Check) -> None:
         self._take_back()
         while self._transport.started and not self._closed:
-            try:
-                delivery = self._inbox[0]
-            except IndexError:
+            delivery = self._first()
+            if delivery is None:
                 return
             message = self._read(delivery)
             if message is not None:

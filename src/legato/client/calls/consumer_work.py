@@ -8,7 +8,7 @@ from collections.abc import Callable
 from legato.amqp.engine.outcomes import Rejected
 from legato.client.calls.described import described
 from legato.client.calls.ports import SessionPort
-from legato.client.links.deliveries import Delivery, DeliveryState
+from legato.client.links.deliveries import GONE, Delivery, DeliveryState
 from legato.client.links.receiver_end import ReceiverEnd
 from legato.client.links.session_state import AcknowledgeMode
 from legato.client.mapping.received import Received, read_message
@@ -123,20 +123,33 @@ class ConsumerWork:
         inbox = self._inbox
         is_first = bool(inbox) and inbox[0] is delivery
         # A loss of the connection may have decided about it.
-        if not is_first and delivery.state not in (DeliveryState.RETURNED, DeliveryState.ELSEWHERE):
+        if not is_first and delivery.state not in GONE:
             inbox.appendleft(delivery)
         end.handing = None
+
+    def _first(self) -> Delivery | None:
+        """The next message; None if none is here.
+
+        What the loss of a connection took while `_take_back()` gave it back is not: it comes again by itself.
+        """
+        inbox = self._inbox
+        while inbox:
+            try:
+                delivery = inbox[0]
+            except IndexError:
+                break
+            if delivery.state not in GONE:
+                return delivery
+            self._drop(delivery)
+        return None
 
     def _is_suspect(self) -> bool:
         """Whether the next message was delivered before: the broker is told that it is presented before it is.
 
         What kills every process that gets it is counted thereby, however soon it does, and is a dead letter at last.
         """
-        try:
-            delivery = self._inbox[0]
-        except IndexError:
-            return False
-        return not delivery.announced and self._again(delivery)
+        delivery = self._first()
+        return delivery is not None and not delivery.announced and self._again(delivery)
 
     def _again(self, delivery: Delivery) -> bool:
         try:
@@ -146,9 +159,8 @@ class ConsumerWork:
 
     def _announce(self) -> Steps[None]:
         """Have the broker told that the next message is presented."""
-        try:
-            delivery = self._inbox[0]
-        except IndexError:
+        delivery = self._first()
+        if delivery is None:
             return
         self._transport.post(self._end.announce, delivery)
         yield from self._guard.wait(lambda: delivery.announced or self._closed, "receive")
@@ -179,9 +191,8 @@ class ConsumerWork:
         """The next message for the listener, presented; None if there is none now, or if it is to be announced."""
         self._take_back()
         while self._listener is not None and self._transport.started and not self._closed:
-            try:
-                delivery = self._inbox[0]
-            except IndexError:
+            delivery = self._first()
+            if delivery is None:
                 return None
             message = self._read(delivery)
             if message is None:

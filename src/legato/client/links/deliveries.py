@@ -29,6 +29,10 @@ class DeliveryState(Enum):
     """We gave it back, or will get it again as a new delivery."""
 
 
+GONE = (DeliveryState.ELSEWHERE, DeliveryState.RETURNED)
+"""What is not this consumer's any more."""
+
+
 class Delivery:
     """One message that a broker handed to a consumer; `handle` names it on the link numbered `link`."""
 
