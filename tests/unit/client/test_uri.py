@@ -1,8 +1,10 @@
 """What a connection URI says, and what is wrong with it."""
 
+from pathlib import Path
+
 import pytest
 
-from legato.client.failover.uri import Host, parse_options, parse_uri
+from legato.client.failover.uri import Host, parse_options, parse_uri, tls_context
 from legato.errors import ConfigError
 
 
@@ -88,3 +90,20 @@ def test_what_is_not_said_of_a_shutdown_and_the_first_connection_the_contract_de
         for options in [parse_uri(f"amqp://a?{query}").options]
     }
     assert list(found.values()) == [(True, True), (False, False), (True, False)]
+
+
+@pytest.mark.parametrize("option", ["tls_ca_file", "tls_cert_file", "tls_key_file"])
+def test_a_tls_file_that_is_missing_is_named_with_its_option(option: str, tmp_path: Path) -> None:
+    missing = tmp_path / "missing.pem"
+    uri = parse_uri(f"amqps://localhost?{option}={missing}")
+    with pytest.raises(ConfigError, match=rf"option {option}: cannot read {missing}: No such file"):
+        tls_context(uri.options)
+
+
+@pytest.mark.parametrize("option", ["tls_ca_file", "tls_cert_file"])
+def test_a_tls_file_that_holds_something_else_is_named_with_its_option(option: str, tmp_path: Path) -> None:
+    wrong = tmp_path / "wrong.pem"
+    wrong.write_text("no certificate")
+    uri = parse_uri(f"amqps://localhost?{option}={wrong}")
+    with pytest.raises(ConfigError, match=rf"{option}.*{wrong}"):
+        tls_context(uri.options)

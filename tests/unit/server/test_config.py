@@ -181,6 +181,7 @@ TWO = '[[address]]\nmatch = "a"\n[[address]]\nmatch = "b"\n'
         ('server.listen = "x"', "line 1: server.listen is 'x'"),
         ('server.listen = 5672', "line 1: server.listen: expected a text in quotes, got a whole number."),
         ('server.listen = "x:70000"', "line 1: server.listen is 'x:70000': the largest port is 65535."),
+        ('server.listen = "x:0"', "line 1: server.listen is 'x:0': clients have to know the port. Name one."),
         ('[http]\nlisten = ":70000"', "line 2: http.listen is ':70000': the largest port is 65535."),
         ('[ha]\naddresses = "a:1"', "line 2: ha.addresses: expected a list in brackets, got a text in quotes."),
         ('[server]\nlog_format = "JSON"', "line 2: server.log_format: 'JSON' is none of text, json. Did you "),

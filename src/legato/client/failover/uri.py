@@ -326,19 +326,38 @@ def _check(options: Options) -> None:
         )
 
 
+def _check_readable(option: str, file: str | None) -> None:
+    if not file:
+        return
+    try:
+        open(file, "rb").close()
+    except OSError as error:
+        raise ConfigError(f"The connection option {option}: cannot read {file}: {error.strerror}.") from error
+
+
 def tls_context(options: Options) -> ssl.SSLContext:
     """The TLS settings that the `tls_` options describe.
 
     Raises:
         ConfigError: a file cannot be read or holds no certificate or key.
     """
+    for name in ("tls_ca_file", "tls_cert_file", "tls_key_file"):
+        _check_readable(name, getattr(options, name))
     try:
         context = ssl.create_default_context(cafile=options.tls_ca_file)
-        if not options.tls_verify:
-            context.check_hostname = False
-            context.verify_mode = ssl.CERT_NONE
-        if options.tls_cert_file:
-            context.load_cert_chain(options.tls_cert_file, options.tls_key_file)
     except OSError as error:
-        raise ConfigError(f"The TLS files cannot be used: {error}.") from error
+        raise ConfigError(
+            f"The connection option tls_ca_file: {options.tls_ca_file} is no PEM file ({error})."
+        ) from error
+    if not options.tls_verify:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    if options.tls_cert_file:
+        try:
+            context.load_cert_chain(options.tls_cert_file, options.tls_key_file)
+        except OSError as error:
+            files = " and ".join(filter(None, (options.tls_cert_file, options.tls_key_file)))
+            raise ConfigError(
+                f"The connection options tls_cert_file, tls_key_file: no certificate with its key in {files} ({error})."
+            ) from error
     return context

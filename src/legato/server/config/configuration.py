@@ -339,7 +339,10 @@ class Config(msgspec.Struct, forbid_unknown_fields=True, dict=True):
     @property
     def host_and_port(self) -> tuple[str, int]:
         """Host and port to listen on; IPv6 hosts in brackets."""
-        return _host_and_port("server.listen", self.server.listen, "localhost:5672", host_needed=True)
+        host, port = _host_and_port("server.listen", self.server.listen, "localhost:5672", host_needed=True)
+        if port == 0:
+            raise ConfigError(f"server.listen is {self.server.listen!r}: clients have to know the port. Name one.")
+        return host, port
 
     @property
     def bulk_address(self) -> tuple[str, int]:
