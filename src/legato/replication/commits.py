@@ -21,6 +21,8 @@ from legato.store.commit_records import Beat, encode_beat, encode_commit
 log = logging.getLogger("legato.replication")
 
 BEATS_PER_LEASE = 3
+SAID_EACH_S = 5.0
+"""So often a primary that always commits appends a beat, too: a backup that has come meanwhile finds it by that."""
 
 
 class ReplicatedCommits:
@@ -147,14 +149,25 @@ class ReplicatedCommits:
             raise StoreError("this broker appends no more to the replicated log")
 
     def _beat(self) -> None:
-        """Append a beat whenever nothing else was appended for a part of the lease."""
+        """Append a beat whenever nothing else was appended for a part of the lease, and now and then anyway."""
         pause_s = self._lease_s / BEATS_PER_LEASE
-        while not self._ended.wait(max(self._claim.held_s + pause_s - time.monotonic(), pause_s / 10)):
-            if time.monotonic() - self._claim.held_s < pause_s or not self._turn.acquire(blocking=False):
-                continue  # Somebody has appended, or is at it.
+        said_s = time.monotonic()
+        while not self._ended.wait(
+            max(
+                min(self._claim.held_s + pause_s, said_s + SAID_EACH_S) - time.monotonic(),
+                min(pause_s, SAID_EACH_S) / 10,
+            )
+        ):
+            now_s = time.monotonic()
+            is_unsaid = now_s - said_s >= SAID_EACH_S
+            if not is_unsaid and now_s - self._claim.held_s < pause_s:
+                continue  # Somebody has appended.
+            if not (self._turn.acquire(timeout=pause_s) if is_unsaid else self._turn.acquire(blocking=False)):
+                continue  # Somebody is at it.
             try:
                 beat = self._say(self.epoch, self._replica.commits, "")
                 self._replica.passed(self._append(encode_beat(beat)))
+                said_s = time.monotonic()
             except (StoreError, LogError) as error:
                 # Who commits next hears of it, and so does the loop when it looks at the lease.
                 log.debug("no beat: %s", sentence(error))

@@ -110,6 +110,24 @@ def test_the_first_broker_of_an_empty_log_is_the_primary_and_says_who_it_is(brok
     assert (holder.epoch, holder.listen, holder.token, holder.left) == (1, "a:5672", "secret", "")
 
 
+def test_who_comes_while_the_primary_is_always_busy_hears_who_that_is(
+    brokers: Brokers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without its heartbeats a backup takes over when the log stands still."""
+    monkeypatch.setattr("legato.replication.commits.SAID_EACH_S", 0.05)
+    primary, commits = brokers.primary("a", 3600.0)
+    backup = brokers.begin("b", 3600.0)
+    eventually(lambda: is_level(primary, backup))
+    backup.close()
+    commit(commits, QueueCreated(1, "q"))
+    primary.describe(1, "a:5672", "secret", 7)
+    again = brokers.begin("b", 3600.0)
+    eventually(lambda: (holder := again.holder()) is not None and holder.token == "secret")
+    holder = again.holder()
+    assert holder is not None
+    assert (holder.epoch, holder.listen, holder.left) == (1, "a:5672", "")
+
+
 def test_a_primary_that_lives_stays_the_primary(brokers: Brokers) -> None:
     """A lease that a busy machine does not miss."""
     lease_s = 2.0
