@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Callable
 from enum import StrEnum
+from pathlib import Path
 
 import msgspec
 
@@ -35,6 +36,7 @@ from legato.replication.commits import ReplicatedCommits
 from legato.replication.log import BEGINNING, Following, ReplicatedLog
 from legato.replication.log_watch import LogWatch
 from legato.replication.replica import Replica
+from legato.replication.versions import EpochVersions
 from legato.replication.waiting import Waiting
 from legato.store.commit_records import AnyRecord, Beat, CommitRecord, EpochRecord, encode_epoch
 from legato.store.lmdb import LmdbStore
@@ -125,6 +127,7 @@ class LogArbiter:
         stop_opening: ends the tries of `open_log`; called by `close`.
         seed: closes the store that the log does not reach back to, and gives one that it does; None if that is not to
             be had.
+        directory: of the store; None if it has none.
     """
 
     def __init__(
@@ -139,13 +142,15 @@ class LogArbiter:
         log_bytes_max: int = LOG_BYTES_MAX,
         stop_opening: Callable[[], None] = lambda: None,
         seed: Callable[[ReplicatedLog, LmdbStore], LmdbStore] | None = None,
+        directory: Path | None = None,
     ) -> None:
         self.predecessor: Holder | None = None
         self.is_on_new_file = False
         self.commits: ReplicatedCommits | None = None
         """Those of the epoch that this broker has begun, while it is the primary."""
         self.waiting = Waiting(now_us)
-        self.replica = Replica(store)
+        self._directory = directory
+        self.replica = Replica(store, EpochVersions(directory))
         self._store = store
         self._open_log = open_log
         self._stop_opening = stop_opening
@@ -357,7 +362,7 @@ class LogArbiter:
             log.warning("! %s; a backup is looked for", sentence(error))
             try:
                 self._store = self._seed(self._log, self._store)
-                self.replica = Replica(self._store)
+                self.replica = Replica(self._store, EpochVersions(self._directory))
                 return True
             except LegatoError as problem:
                 why = f"; {problem}"
@@ -457,6 +462,7 @@ class LogArbiter:
         record, data = encode_epoch(
             replica.epoch + 1, replica.commits + 1, self._listen, self._now_us(), replica.origin
         )
+        replica.versions.note(record)
         replica.store.prepare(record, forced=True)
         try:
             claim = replicated_log.claim(data, following.end, CLAIM_PATIENCE_S, following.seen)

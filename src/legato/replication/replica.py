@@ -10,11 +10,13 @@ from collections.abc import Sequence
 from legato.core.records import Applied, CommitRecord, EpochRecord
 from legato.errors import FencedError, LogDivergedError, StoreCorruptError, StoreError, StoreFullError
 from legato.replication.log import BEGINNING, Position, Record
+from legato.replication.versions import EpochVersion, EpochVersions, read_record, refuse_other_version, version_of
 from legato.store.base import Store
-from legato.store.commit_records import AnyRecord, Beat, decode, refuse_other_rules
+from legato.store.commit_records import AnyRecord, Beat
 
 PASSED_MAX = 256
 """So many records that change nothing are read again after a restart."""
+NO_EPOCH = -1
 ORIGIN_NUMBER = 0
 """`Applied.number` of a store that is to begin a log."""
 
@@ -24,6 +26,7 @@ class Replica:
 
     Args:
         store: what it keeps; nobody else commits to it.
+        versions: of the primaries of the last epochs, as they are kept beside the store.
 
     Attributes:
         position: behind the last record that it has, also of records that change nothing.
@@ -36,9 +39,12 @@ class Replica:
         LogDivergedError: it has commits that came from no log.
     """
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, versions: EpochVersions | None = None) -> None:
         self.store = store
+        self.versions = versions or EpochVersions()
         self.voided = 0
+        self._agreed_epoch = NO_EPOCH
+        """Its primary applies records as this version does, or nothing is known of that."""
         meta = store.meta()
         self.epoch, self.commits = meta.epoch, meta.log_position
         self.origin = b""
@@ -73,17 +79,18 @@ class Replica:
 
         Raises:
             StoreFullError: no room; the record is to be applied again.
-            StoreFormatError: it was written by a version that applies records in another way.
+            StoreFormatError: it was written by a version that applies records in another way, or that this one cannot
+                read.
             LogDivergedError: the log did not begin with this store.
             StoreError: the store cannot be used, or the record does not fit; it must not serve.
         """
-        decoded = decode(record.data)
+        decoded = read_record(record, self.version)
         if isinstance(decoded, Beat):
             self.passed(record.position)
             return decoded
         if isinstance(decoded, EpochRecord):
             self._refuse_foreign(decoded)
-            refuse_other_rules(decoded)
+        self._refuse_other_version(decoded, self.epoch)
         try:
             self.store.prepare(decoded, forced=True)
         except FencedError:
@@ -113,14 +120,13 @@ class Replica:
         applied: list[AnyRecord] = []
         last: tuple[CommitRecord | EpochRecord, Position] | None = None
         for record in records:
-            decoded = decode(record.data)
+            decoded = read_record(record, self.version)
             applied.append(decoded)
             if isinstance(decoded, Beat):
                 continue
-            if isinstance(decoded, EpochRecord):
-                if last is None:
-                    self._refuse_foreign(decoded)
-                refuse_other_rules(decoded)
+            if isinstance(decoded, EpochRecord) and last is None:
+                self._refuse_foreign(decoded)
+            self._refuse_other_version(decoded, self.epoch if last is None else last[0].epoch)
             try:
                 self.store.prepare(decoded, forced=True)
                 last = decoded, record.position
@@ -159,6 +165,28 @@ class Replica:
         if position.sequence - self._stored.sequence >= PASSED_MAX and self.origin == b"":
             self.store.place(Applied(position.sequence, position.digest))
             self.kept, self._stored = self._stored, position
+
+    @property
+    def version(self) -> EpochVersion | None:
+        """What is known of the primary's version in the epoch of the last record."""
+        return self.versions.of(self.epoch)
+
+    def _refuse_other_version(self, record: CommitRecord | EpochRecord, epoch: int) -> None:
+        """See that its writer applies it as this version does, which the record that begins an epoch says.
+
+        Args:
+            record: to be applied.
+            epoch: of the record before it.
+        """
+        if isinstance(record, EpochRecord) and record.epoch == epoch + 1:
+            refuse_other_version(version_of(record))
+            self.versions.note(record)
+            self._agreed_epoch = record.epoch
+        elif record.epoch == epoch != self._agreed_epoch:
+            # Another version may have applied what came before, on this store.
+            if (version := self.versions.of(epoch)) is not None:
+                refuse_other_version(version)
+            self._agreed_epoch = epoch
 
     def _refuse_foreign(self, record: EpochRecord) -> None:
         if self.position != BEGINNING:

@@ -20,6 +20,7 @@ from legato.replication.log import BEGINNING
 from legato.replication.nats import NatsSettings, open_log
 from legato.replication.replica import Replica
 from legato.replication.seeding import look_at
+from legato.replication.versions import EpochVersions
 from legato.store.commit_records import encode_epoch
 from legato.store.lmdb import LmdbStore
 
@@ -100,7 +101,7 @@ def restore_log(
     """
     store = LmdbStore(directory)
     try:
-        replica = Replica(store)
+        replica = Replica(store, EpochVersions(directory))
         _refuse_loss(directory, replica, others, brokers, accept_loss)
         log = open_log(settings, timeout_s)
         try:
@@ -113,6 +114,7 @@ def restore_log(
             if not replica.origin or replica.is_of_no_log:
                 replica.begin_log(secrets.token_bytes(IDENTITY_BYTES))
             record, data = encode_epoch(epoch, commit + 1, BY, time.time_ns() // 1000, replica.origin)
+            replica.versions.note(record)
             store.prepare(record, forced=True)
             try:
                 claim = log.claim(data, BEGINNING, max(timeout_s, CLAIM_PATIENCE_S))

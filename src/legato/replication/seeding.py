@@ -14,6 +14,7 @@ from pathlib import Path
 from legato.errors import LegatoError, LogError, LogTrimmedError, StoreError
 from legato.quoting import quoted, sentence
 from legato.replication.log import Position, ReplicatedLog
+from legato.replication.versions import copy_versions
 from legato.store.backup import take
 from legato.store.backup_files import MANIFEST_NAME, USERS_NAME, copy_file, read_manifest
 from legato.store.directories import sync_directory
@@ -112,6 +113,7 @@ def seed(store: Path, source: Snapshot) -> Path | None:
     try:
         _copy(store, source, coming)
         before = _put_aside(store)
+        copy_versions(source.path, store)
         coming.rename(store / DATA_NAME)
         sync_directory(store)
     except OSError as error:

@@ -77,6 +77,7 @@ def begin_replica(config: Config, clock: Clock) -> LogArbiter:
         log_bytes_max=section.log_bytes,
         stop_opening=opening.close,
         seed=seed_store if section.seed_from else None,
+        directory=config.store_directory,
     )
 
 
