@@ -10,12 +10,23 @@ import pytest
 from hypothesis import settings
 from xdist.scheduler import LoadFileScheduling  # type: ignore[import-untyped]
 
+from legato.processes import scratch
 from legato.testing.log_servers import log_servers
 from tests.support.broker import LOG_SERVERS
 from tests.support.examples import QUICK
 from tests.support.forked_process import quick_starts
 
 settings.load_profile(QUICK)
+
+
+def _have_ports_of_its_own() -> None:
+    """No worker is given a port at which a broker of another one is to listen later, as a backup does."""
+    worker, count = os.environ.get("PYTEST_XDIST_WORKER"), os.environ.get("PYTEST_XDIST_WORKER_COUNT")
+    if worker and count:
+        scratch._LISTENING = scratch._LISTENING[int(worker.removeprefix("gw")) % int(count) :: int(count)]
+
+
+_have_ports_of_its_own()
 
 _SPARK = "tests/spark/"
 _LONGEST_FIRST = (

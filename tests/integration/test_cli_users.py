@@ -68,7 +68,7 @@ def test_a_password_is_asked_for_twice_and_not_shown(tmp_path: Path) -> None:
                 shown += more
         except OSError:
             pass
-        assert process.wait(30) == 0
+        assert process.wait(60) == 0
     os.close(parent)
     assert b"geheim" not in shown
 

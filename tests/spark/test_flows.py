@@ -35,7 +35,7 @@ from tests.support.shop import Order, Receipt, declare_shop
 
 CHECK, PLACE, ADDRESS, NEWS, HEARD, BUNDLES = 11, 12, 13, 14, 15, 16
 
-WAIT_S = 30.0
+WAIT_S = 60.0
 TEA = Receipt("tea", 6.0)
 
 

@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
 DONE_S = 90.0
 LOOK_S = 0.02
-END_S = 30.0
+END_S = 60.0
 
 
 @dataclass(frozen=True)

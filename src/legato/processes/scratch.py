@@ -10,6 +10,8 @@ from pathlib import Path
 from legato.errors import ConfigError
 
 _LISTENING = range(20_000, 32_768)
+_given: set[int] = set()
+"""Who got one of them may listen there later, or again after a while: it is nobody else's meanwhile."""
 
 
 def choose_seed() -> int:
@@ -35,7 +37,7 @@ def choose_ports(wanted: int, count: int = 2) -> tuple[int, ...]:
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports of this machine that nobody listens on now, all different.
+    """Ports of this machine that nobody listens on now, all different, and none that this process was given lately.
 
     No outgoing connection takes one of them before it is used: systems choose theirs from 32768 upwards.
     """
@@ -43,10 +45,15 @@ def free_ports(count: int) -> list[int]:
         found: list[int] = []
         while len(found) < count:
             probe = stack.enter_context(socket.socket())
+            if 2 * len(_given) > len(_LISTENING):
+                _given.clear()
             port = random.SystemRandom().choice(_LISTENING)
+            if port in _given:
+                continue
             with contextlib.suppress(OSError):
                 _bind(probe, port)
                 found.append(port)
+                _given.add(port)
         return found
 
 

@@ -30,7 +30,7 @@ from legato.server.process.service import Service
 Result = TypeVar("Result")
 
 LOOK_EVERY_S = 0.002
-WAIT_S = 30.0
+WAIT_S = 60.0
 """The longest that the broker may take for anything, on a machine with much else to do."""
 DEAD_LETTERS = "DLQ."
 """Before a queue's name, where its dead letters go by default."""

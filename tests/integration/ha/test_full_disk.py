@@ -20,9 +20,10 @@ from legato.ha.members import list_members
 from legato.ha.roles import Role
 from legato.store.environment import used_bytes
 from legato.store.lmdb import LmdbStore
-from tests.integration.ha.conftest import WaitForRole
+from tests.integration.ha.conftest import WAIT_S, WaitForRole
 from tests.integration.ha.test_heartbeats import QUICK
 from tests.integration.ha.test_switchover import legato, url_of
+from tests.support.monitored import until
 from tests.support.server import Server, free_port, server
 from tests.support.small_disk import SmallDisk, small_disk
 
@@ -68,7 +69,7 @@ def numbers_received(url: str, count: int) -> list[int]:
         connection.start()
         numbers: list[int] = []
         for _ in range(count):
-            message = consumer.receive(timeout_s=30)
+            message = consumer.receive(timeout_s=WAIT_S)
             assert isinstance(message, TextMessage), f"{len(numbers)} of {count} came"
             numbers.append(int(str(message.text).split()[0]))
         return numbers
@@ -78,13 +79,15 @@ def wait_until_welcome(url: str) -> None:
     """Send until the broker takes it."""
     with ConnectionFactory(url).create_connection() as connection, connection.create_session() as session:
         producer = session.create_producer(session.create_queue("after"))
-        for _ in range(1_000):
+
+        def is_taken() -> bool:
             try:
                 producer.send(TextMessage(BODY))
             except ResourceAllocationError:
-                continue
-            return
-    raise AssertionError("there is room, and nothing is taken")
+                return False
+            return True
+
+        until(is_taken)
 
 
 def test_a_primary_killed_on_a_full_disk_leaves_a_broker_that_serves(
@@ -110,10 +113,10 @@ def test_a_switchover_on_a_full_disk_leaves_a_broker_that_serves(disk: SmallDisk
     disk.fill()
     done = legato("switchover", "--url", url_of(primary, backup))
     assert done.returncode == 0, done.stderr
-    assert backup.role == "active epoch=2"
+    backup.wait_for_role("active epoch=2")
     primary.wait_for_log("heartbeats of epoch 2")
     assert legato("switchover", "--url", url_of(backup, primary)).returncode == 0
-    assert primary.role == "active epoch=3"
+    primary.wait_for_role("active epoch=3")
     assert numbers_received(url_of(primary, backup), stored) == list(range(stored))
     wait_until_welcome(url_of(primary))
 
@@ -127,7 +130,7 @@ def test_a_backup_that_is_started_on_a_full_disk_takes_over(disk: SmallDisk, tmp
             second.wait_for_log("heartbeats of epoch 1")
             assert second.role == "backup"
             assert [member.pid for member in list_members(disk.path)] == [first.pid]
-            assert ask(url_of(first))["failover"]["backups"] == [f"127.0.0.1:{second.port}"]
+            until(lambda: ask(url_of(first))["failover"]["backups"] == [f"127.0.0.1:{second.port}"])
             request(url_of(first), "switchover", "broker")
             second.wait_for_role("active epoch=2")
             first.wait_for_log("heartbeats of epoch 2")
@@ -137,7 +140,7 @@ def test_a_backup_that_is_started_on_a_full_disk_takes_over(disk: SmallDisk, tmp
             disk.empty()
             second.start()
             second.wait_for_log("heartbeats of epoch 3")
-            assert {member.pid for member in list_members(disk.path)} == {first.pid, second.pid}
+            until(lambda: {member.pid for member in list_members(disk.path)} == {first.pid, second.pid})
 
 
 def test_what_could_not_be_recorded_is_when_there_is_room_again(disk: SmallDisk, wait_for_role: WaitForRole) -> None:
@@ -208,4 +211,4 @@ def test_standard_output_on_a_full_disk_ends_no_broker(disk: SmallDisk) -> None:
         raise AssertionError("it ended")
     broker.terminate()
     assert "Traceback" not in broker.stderr.read()
-    broker.wait(30)
+    broker.wait(WAIT_S)

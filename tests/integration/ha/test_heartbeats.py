@@ -18,7 +18,7 @@ from legato.errors import JMSError
 from legato.ha.heartbeat_connection import BACKUP_USER, Heartbeat
 from legato.ha.lock import StoreLock
 from legato.ha.roles import Role
-from tests.integration.ha.conftest import WaitForRole
+from tests.integration.ha.conftest import WAIT_S, WaitForRole
 from tests.integration.ha.relay import Relay
 from tests.support.amqp_peer import AmqpPeer, Refused, data_of
 from tests.support.forked_process import run_legato
@@ -57,12 +57,13 @@ def test_a_lost_connection_sends_the_backup_to_lock_and_primary_in_turn(
     tmp_path: Path, wait_for_role: WaitForRole
 ) -> None:
     """CONTRACT B1 (the connection's loss), B2, B6: the lock is held, so it resumes as the backup."""
-    with behind_proxy(tmp_path) as (primary, backup, proxy):
+    # An interval that a busy machine does not miss: it is the loss that counts.
+    with behind_proxy(tmp_path, LEGATO_HA_ACTIVATION_INTERVAL_S="10") as (primary, backup, proxy):
         backup.wait_for_log("heartbeats of epoch 1")
         proxy.freeze()
         proxy.cut()
         wait_for_role(backup, Role.SEEKING)
-        assert "connection to the primary is lost" in backup.log.read_text()
+        backup.wait_for_log("connection to the primary is lost")
         proxy.thaw()
         wait_for_role(backup, Role.BACKUP)
         assert (primary.role, backup.role) == ("active epoch=1", "backup")
@@ -70,13 +71,13 @@ def test_a_lost_connection_sends_the_backup_to_lock_and_primary_in_turn(
 
 def test_silence_sends_it_too_after_the_activation_interval(tmp_path: Path, wait_for_role: WaitForRole) -> None:
     """CONTRACT B1 (missing heartbeats), B6, B19: the connection stands, nothing comes over it."""
-    with behind_proxy(tmp_path) as (primary, backup, proxy):
+    with behind_proxy(tmp_path, LEGATO_HA_ACTIVATION_INTERVAL_S="2") as (primary, backup, proxy):
         backup.wait_for_log("heartbeats of epoch 1")
         frozen = time.monotonic()
         proxy.freeze()
         wait_for_role(backup, Role.SEEKING)
-        assert time.monotonic() - frozen > 0.3, "the interval runs from the last heartbeat, which may be 0.1 s old"
-        assert "no heartbeat came for 0.5 s" in backup.log.read_text()
+        assert time.monotonic() - frozen > 0.3, "the interval runs from the last heartbeat, which may be old"
+        backup.wait_for_log("no heartbeat came for 2 s")
         proxy.thaw()
         wait_for_role(backup, Role.BACKUP)
         assert (primary.role, backup.role) == ("active epoch=1", "backup")
@@ -126,7 +127,7 @@ def test_of_several_backups_one_takes_over_and_the_others_follow_it(tmp_path: Pa
 
 
 def wait_until_one_serves(*servers: Server) -> None:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + WAIT_S
     while all(each.role == "backup" for each in servers):
         assert time.monotonic() < deadline
         time.sleep(0.005)

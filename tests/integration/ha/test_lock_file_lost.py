@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 
 from legato.client import AcknowledgeMode, ConnectionFactory, TextMessage
+from tests.integration.ha.conftest import WAIT_S
 from tests.integration.ha.test_switchover import url_of
+from tests.support.monitored import until
 from tests.support.server import Server, server
 
 ENOUGH = 40
@@ -30,13 +32,7 @@ def replace(lock: Path) -> None:
 
 def wait_for_epoch(epoch: int, *servers: Server) -> None:
     """Until one of the servers serves in that epoch, or a later one."""
-    for _ in range(100):
-        for each in servers:
-            if each.role.startswith("active") and each.epoch >= epoch:
-                return
-        with each._said:
-            each._said.wait(0.3)
-    raise AssertionError([each.log.read_text() for each in servers])
+    until(lambda: any(each.role.startswith("active") and each.epoch >= epoch for each in servers))
 
 
 @pytest.mark.parametrize("take_away", [delete, replace])
@@ -64,7 +60,7 @@ def test_a_primary_whose_lock_file_is_taken_away_becomes_a_backup_and_clients_go
 
             def receive(count: int) -> None:
                 for _ in range(count):
-                    message = consumer.receive(timeout_s=30)
+                    message = consumer.receive(timeout_s=WAIT_S)
                     assert isinstance(message, TextMessage)
                     received.append(int(str(message.text)))
 
@@ -81,7 +77,7 @@ def test_a_primary_whose_lock_file_is_taken_away_becomes_a_backup_and_clients_go
             receive(len(sent) - len(received))
             assert consumer.receive_no_wait() is None
         assert (first.pid, second.pid) == pids
-        assert {first.role[:6], second.role[:6]} == {"active", "backup"}
+        until(lambda: {first.role[:6], second.role[:6]} == {"active", "backup"})
         assert received == sent
 
 

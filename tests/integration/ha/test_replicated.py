@@ -149,9 +149,13 @@ def test_a_machine_is_lost_with_its_disks_and_comes_back_empty(group: Group, lea
     assert received(group.url) == confirmed
 
 
+STOPPED_LEASE_S = 2.0
+"""Of a primary that is stopped: a busy machine does not stop it for so long before."""
+
+
 def test_a_primary_that_was_stopped_and_wakes_after_a_takeover_confirms_nothing(group: Group) -> None:
-    first = group.start("a", "active")
-    second = group.start("b", "backup")
+    first = group.start("a", "active", LEGATO_REPLICATION_LEASE_S=f"{STOPPED_LEASE_S}")
+    second = group.start("b", "backup", LEGATO_REPLICATION_LEASE_S=f"{STOPPED_LEASE_S}")
     with ConnectionFactory(f"amqp://127.0.0.1:{first.port}?reconnect_attempts=0").create_connection() as connection:
         session = connection.create_session()
         producer = session.create_producer(session.create_queue("q"))
@@ -265,7 +269,8 @@ class Foreign(MessagingHandler):  # type: ignore[misc]
 
 def test_clients_are_told_why_when_the_log_has_no_quorum_for_too_long(group: Group) -> None:
     """They stay connected until the activation interval is over; those of other makers log what they are told."""
-    first = group.start("a", "active", LEGATO_HA_ACTIVATION_INTERVAL_S="2", LEGATO_HA_HEARTBEAT_INTERVAL_S="0.25")
+    # Longer than a busy machine takes for what it acknowledges.
+    first = group.start("a", "active", LEGATO_HA_ACTIVATION_INTERVAL_S="4", LEGATO_HA_HEARTBEAT_INTERVAL_S="0.25")
     foreign = Foreign(f"127.0.0.1:{first.port}")
     assert foreign.confirmed.wait(WAIT_S)
     lost = group.servers.servers[1:]
@@ -275,19 +280,20 @@ def test_clients_are_told_why_when_the_log_has_no_quorum_for_too_long(group: Gro
     foreign.open_receiver()
     try:
         assert foreign.last_words() == (
-            "amqp:connection:forced: the replicated log has acknowledged nothing for 2 s: it has no quorum, or this "
+            "amqp:connection:forced: the replicated log has acknowledged nothing for 4 s: it has no quorum, or this "
             "broker cannot reach it; what was not confirmed may be stored or not"
         )
     finally:
         for server in lost:
             server.thaw()
     assert foreign.links == ["sender"], "what was held back is not said with the last words"
-    first.wait_for_role("active epoch=2")
+    # It comes back as often as servers that were stopped take to find each other.
+    first.wait_for_role(*(f"active epoch={epoch}" for epoch in range(2, 10)))
 
 
 def test_clients_of_a_primary_that_lost_the_log_to_another_are_told_so(group: Group) -> None:
-    first = group.start("a", "active")
-    second = group.start("b", "backup")
+    first = group.start("a", "active", LEGATO_REPLICATION_LEASE_S=f"{STOPPED_LEASE_S}")
+    second = group.start("b", "backup", LEGATO_REPLICATION_LEASE_S=f"{STOPPED_LEASE_S}")
     foreign = Foreign(f"127.0.0.1:{first.port}")
     assert foreign.confirmed.wait(WAIT_S)
     first.signal(signal.SIGSTOP)
@@ -298,28 +304,33 @@ def test_clients_of_a_primary_that_lost_the_log_to_another_are_told_so(group: Gr
 
 
 def test_an_administrator_hands_over_and_the_status_says_how_the_log_is(group: Group) -> None:
-    first = group.start("a", "active")
-    second = group.start("b", "backup")
+    lease_s = f"{PATIENT_LEASE_S}"
+    first = group.start("a", "active", LEGATO_REPLICATION_LEASE_S=lease_s)
+    second = group.start("b", "backup", LEGATO_REPLICATION_LEASE_S=lease_s)
     first.wait_for_log("opened as legato-backup-")
     load = Load(group.url)
     load.wait_for_more()
     done = run_legato("switchover", "--url", group.url)
     assert done.returncode == 0, done.stderr
-    assert second.role == "active epoch=2"
+    second.wait_for_role("active epoch=2")
     first.wait_for_role("backup")
     load.wait_for_more()
     confirmed = load.end()
     assert received(group.url) == confirmed
-    eventually(lambda: ask(group.url)["replication"]["quorum"] is True, "the status knows no servers")
-    eventually(lambda: not ask(group.url)["replication"]["trouble"], "something is wrong")
-    said = ask(group.url)["replication"]
-    assert (said["state"], said["group"], said["sure"], said["trouble"]) == ("leads", group.name, True, [])
-    assert [server["synced"] for server in said["servers"]] == [True] * 3
+
+    def is_well() -> bool:
+        said = ask(group.url)["replication"]
+        found = (said["state"], said["group"], said["sure"], said["quorum"], said["trouble"])
+        synced = [server["synced"] for server in said["servers"]]
+        return (*found, synced) == ("leads", group.name, True, True, [], [True] * 3)
+
+    eventually(is_well, "the status does not say that the log is well")
 
 
 def test_a_clean_end_hands_over_at_once_and_the_log_says_so(group: Group) -> None:
-    first = group.start("a", "active")
-    second = group.start("b", "backup")
+    lease_s = f"{PATIENT_LEASE_S}"
+    first = group.start("a", "active", LEGATO_REPLICATION_LEASE_S=lease_s)
+    second = group.start("b", "backup", LEGATO_REPLICATION_LEASE_S=lease_s)
     load = Load(group.url)
     load.wait_for_more()
     assert first.stop() == 0
@@ -372,7 +383,7 @@ def test_a_broker_says_at_once_that_servers_of_the_log_do_not_answer_and_goes_on
     broker = Server(tmp_path / "a" / "store", *flags, environment={"PORT": str(port)}).start()
     try:
         assert broker.role == "backup"
-        broker.wait_for_log("the replica waits: no server of the log answers", PATIENCE_S / 2)
+        broker.wait_for_log("the replica waits: no server of the log answers", 0.9 * PATIENCE_S)
         said = f"{address} (refuses connections)"
         assert said in broker.log.read_text()
         ready = readiness(broker)
@@ -390,9 +401,9 @@ def test_a_broker_says_at_once_that_servers_of_the_log_do_not_answer_and_goes_on
         log.start()
         broker.wait_for_role("active")
         broker.wait_for_log("the replica goes on")
-        ready = readiness(broker)
-        assert (ready["status"], ready["replication"]["since"]) == (200, None)
-        assert members_of(broker.store)[0]["trouble"] == []
+        eventually(lambda: readiness(broker)["status"] == 200, "it is not ready")
+        assert readiness(broker)["replication"]["since"] is None
+        eventually(lambda: members_of(broker.store)[0]["trouble"] == [], "its record among the members is old")
         assert broker.stop() == 0
     finally:
         log.close()
@@ -430,7 +441,7 @@ def test_a_broker_says_at_once_that_its_login_is_refused(tmp_path: Path) -> None
     with log_servers(login=Login("brokers", "right")) as servers:
         flags = ("--replicate", servers.url, "--group", "g", "--config", str(config))
         broker = Server(tmp_path / "a" / "store", *flags).start()
-        broker.wait_for_log("refuses the user brokers", PATIENCE_S / 2)
+        broker.wait_for_log("refuses the user brokers", 0.9 * PATIENCE_S)
         password.write_text("right")
         broker.stop()
         broker.start().wait_for_role("active")

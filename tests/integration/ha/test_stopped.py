@@ -17,14 +17,16 @@ from legato.ha.lease import CHECK_MS
 from legato.ha.lock import StoreLock
 from legato.ha.roles import Role
 from legato.store.lmdb import LmdbStore
-from tests.integration.ha.conftest import WaitForRole
+from tests.integration.ha.conftest import WAIT_S, WaitForRole
 from tests.integration.ha.test_heartbeats import QUICK
 from tests.integration.ha.test_switchover import url_of
 from tests.support.amqp_peer import AmqpPeer, text
 from tests.support.monitored import until
 from tests.support.server import Server, server
 
-FENCING = QUICK | {"LEGATO_HA_SELF_FENCING": "true"}
+FENCED_AFTER_S = 2.0
+"""A busy machine does not stop a primary for so long by itself."""
+FENCING = QUICK | {"LEGATO_HA_SELF_FENCING": "true", "LEGATO_HA_ACTIVATION_INTERVAL_S": str(FENCED_AFTER_S)}
 
 INSIDE_A_COMMIT = """
 import sys
@@ -61,7 +63,7 @@ def received_by(url: str, count: int) -> list[str | None]:
         connection.start()
         texts = []
         for _ in range(count):
-            message = consumer.receive(timeout_s=30)
+            message = consumer.receive(timeout_s=WAIT_S)
             assert isinstance(message, TextMessage)
             texts.append(message.text)
         assert consumer.receive_no_wait() is None
@@ -84,7 +86,7 @@ def test_a_stopped_primary_that_kept_the_lock_goes_on_when_it_wakes(tmp_path: Pa
             sending.start()
             wait_for_role(backup, Role.SEEKING)
             primary.signal(signal.SIGCONT)
-            sending.join(30)
+            sending.join(WAIT_S)
             assert not sending.is_alive()
             wait_for_role(backup, Role.BACKUP)
         assert received_by(url_of(primary, backup), 2) == ["before", "meanwhile"]
@@ -116,7 +118,7 @@ def test_a_primary_that_fences_itself_answers_nobody_and_the_backup_takes_over(
             time.sleep(0.5)  # the primary may have looked after its lock since its last heartbeat
             primary.signal(signal.SIGCONT)
             backup.wait_for_role("active epoch=2")
-            sending.join(30)
+            sending.join(WAIT_S)
             assert not sending.is_alive()
             assert all_bytes_of(peer) == b""
         assert received_by(url_of(primary, backup), 2) == ["before", "meanwhile"]
@@ -132,7 +134,7 @@ def test_a_primary_without_a_backup_that_fenced_itself_serves_again(tmp_path: Pa
         peer = AmqpPeer(alone.port)
         assert peer.send(peer.sender("raw"), text(b"before")) == ACCEPTED
         alone.signal(signal.SIGSTOP)
-        time.sleep(1)  # twice the activation interval
+        time.sleep(1.25 * FENCED_AFTER_S)
         alone.signal(signal.SIGCONT)
         alone.wait_for_role("active epoch=2")
         assert all_bytes_of(peer) == b""
@@ -208,13 +210,13 @@ def test_a_process_stopped_inside_a_commit_holds_up_the_next_epoch_until_it_wake
         assert (starting.is_alive(), reader.meta().epoch) == (True, 1), "it waits; readers do not"
         if end == "dies":
             process.kill()
-            starting.join(30)
+            starting.join(WAIT_S)
             assert reader.queue("q") is None
         else:
             say(process, "go on")
             process.send_signal(signal.SIGCONT)
             assert process.stdout.readline() == "committed\n"
-            starting.join(30)
+            starting.join(WAIT_S)
             assert reader.queue("q") is not None, "what was under way was of the old epoch"
             say(process, "commit again")
             assert process.stdout.readline() == "fenced\n"
@@ -253,7 +255,7 @@ def test_a_primary_stopped_between_a_commit_and_its_checkpoint_holds_up_the_next
             robbed.kill()
         else:
             robbed.signal(signal.SIGCONT)
-        starting.join(30)
+        starting.join(WAIT_S)
         assert successor.role == "active epoch=2"
         assert len(received_by_raw(successor.port)) == 1
         successor.kill()

@@ -13,6 +13,7 @@ import pytest
 from legato.client import ConnectionFactory, TextMessage
 from legato.failpoints import VARIABLE, DrillOrders, Stuck
 from legato.server.process.watchdog import Watchdog
+from tests.integration.ha.conftest import WAIT_S
 from tests.integration.ha.test_heartbeats import QUICK
 from tests.integration.ha.test_stopped import received_by
 from tests.integration.ha.test_switchover import url_of
@@ -102,11 +103,11 @@ def test_a_loop_that_does_not_turn_is_given_up(capfd: pytest.CaptureFixture[str]
 
     async def turn() -> None:
         Watchdog(0.1, ended.set).start()
-        ended.wait(20)
+        ended.wait(WAIT_S)
 
     thread = threading.Thread(target=lambda: asyncio.run(turn()))
     thread.start()
-    assert ended.wait(20)
+    assert ended.wait(WAIT_S)
     thread.join()
 
 

@@ -170,7 +170,7 @@ def test_an_example_of_celerys_documentation_runs_on_legato(
                 heard = tmp_path / "heard"
                 until(lambda: heard.exists() and heard.read_text().split()[:3] == ["hello"] * 3)
             worker.terminate()
-            assert worker.wait(30) == 0, log.read_text()
+            assert worker.wait(60) == 0, log.read_text()
         finally:
             worker.kill()
             worker.wait()

@@ -19,7 +19,7 @@ from legato.errors import ConfigError
 from legato.kombu.bindings import TABLE
 from legato.testing import LocalBroker, Network, broker, broker_pair
 
-WAIT_S = 20.0
+WAIT_S = 60.0
 NOTHING_S = 0.1
 """So long nothing may come: by then the broker has answered other requests of the same connection."""
 

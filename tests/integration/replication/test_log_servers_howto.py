@@ -12,7 +12,7 @@ from legato.errors import LogUnavailableError
 from legato.processes.log_servers import LogServers, nats_server
 from legato.replication.log import BEGINNING
 from legato.replication.nats import NatsSettings, open_log
-from tests.conformance.replicated_log.log import claim, data_of, read_all, take
+from tests.conformance.replicated_log.log import claim, data_of, health_when, read_all, take
 
 PAGE = Path(__file__).parents[3] / "docs" / "howto" / "log-servers.md"
 BLOCKS = re.findall(r"^```text\n(.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL)
@@ -61,9 +61,7 @@ def test_brokers_find_all_they_need(documented: LogServers, directory: Path) -> 
     following = log.follow(BEGINNING)
     place = writer.append(b"one").position
     assert data_of(take(following, 2)) == data_of(read_all(log)) == [b"epoch", b"one"]
-    health = log.health()
-    assert health.sync_proved
-    leader = health.leader
+    leader = health_when(log, lambda health: health.sync_proved and health.leader is not None).leader
     assert leader is not None
     assert log.move_leader(leader) != leader
     writer.append(bytes(3_000_000))

@@ -17,7 +17,7 @@ from legato.processes.log_servers import LogServers
 from legato.replication.log import Claim, ReplicatedLog
 from legato.replication.nats import NatsSettings, open_log
 from legato.testing.log_servers import log_servers
-from tests.conformance.replicated_log.log import claim, data_of, read_all
+from tests.conformance.replicated_log.log import claim, data_of, health_when, is_proved, read_all
 
 EXPIRIES_S = (4, 8, 16, 32)
 WAIT_S = 60.0
@@ -121,10 +121,9 @@ def ask_until_refused(log: ReplicatedLog) -> None:
     while True:
         try:
             log.last(timeout_s=1.0)
-        except LogAccessError:
-            raise
-        except LogUnavailableError:
-            pass
+        except LogUnavailableError as error:
+            if "refuses the credentials" in str(error):
+                raise
 
 
 def begin(trust: Trust, servers: LogServers, file: Path) -> tuple[ReplicatedLog, Claim]:
@@ -135,9 +134,9 @@ def begin(trust: Trust, servers: LogServers, file: Path) -> tuple[ReplicatedLog,
         try:
             log = open_log(NatsSettings(servers.url, "orders", credentials_file=file))
             writer = claim(log)
-            writer.append(b"one")
-            assert log.health().sync_proved
-        except LogUnavailableError:
+            writer.submit(b"one").result(expiry_s)
+            health_when(log, is_proved)
+        except (LogUnavailableError, TimeoutError):
             if log is not None:
                 log.close()
         else:

@@ -26,6 +26,6 @@ def test_a_broker_whose_memory_disagrees_with_its_store_stops_and_says_why(
     running._ask(corrupt)
     assert running._thread is not None
     with caplog.at_level(logging.CRITICAL):
-        running._thread.join(30)
+        running._thread.join(60)
     assert not running._thread.is_alive()
     assert "orders: bytes are counted alike" in caplog.text

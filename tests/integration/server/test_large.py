@@ -384,7 +384,7 @@ def receive_until_drained(peer: AmqpPeer, link: Receiver) -> Iterator[Came]:
 def test_a_foreign_client_sends_and_receives(broker: Server) -> None:
     """python-qpid-proton, as its users write it."""
     body = bytes(range(256)) * (SIZE // 256)
-    connection = BlockingConnection(f"localhost:{broker.port}", timeout=30)
+    connection = BlockingConnection(f"localhost:{broker.port}", timeout=60)
     sender = connection.create_sender("foreign")
     sender.send(Message(id="1", body=body, inferred=True, properties={"colour": "red"}))
     sender.send(Message(id="2", body="x" * SIZE))

@@ -45,7 +45,7 @@ def test_a_ledger_on_a_full_disk_costs_one_line_of_the_log_and_is_written_when_t
             )
             disk.empty()
             assert exporter.stderr.readline() == f"the ledger {ledger} is written again\n"
-            _, rest = exporter.communicate("finish\n", timeout=30)
+            _, rest = exporter.communicate("finish\n", timeout=60)
         assert rest == ""
         assert exporter.returncode == 0
         assert exported_through(ledger) == last

@@ -195,11 +195,11 @@ def test_a_compaction_meanwhile_takes_no_segment_from_a_backup(
         copy_data(source, directory)
         (ledger / SegmentSpan(1, max(span.last for span in spans(ledger))).file_name).write_bytes(b"rows")
         compaction.start()
-        assert at_removal.wait(30)
+        assert at_removal.wait(60)
 
     monkeypatch.setattr(backup, "copy_data", copy_then_compact)
     manifest = backup.take(store, tmp_path / "copy", ledger=ledger)
-    compaction.join(30)
+    compaction.join()
     assert list(manifest.segments) == [SegmentSpan(1, manifest.log_position).file_name]
     assert [path.exists() for path in before] == [False, False]
 

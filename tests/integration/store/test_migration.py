@@ -208,7 +208,7 @@ def test_a_second_process_waits_for_a_migration_and_does_what_a_killed_one_left(
     store = unpack("1", tmp_path / "store")
     code = (
         "import sys, time; from pathlib import Path; from legato.store.migration import Stage, migrate\n"
-        "migrate(Path(sys.argv[1]), reached=lambda stage: stage == Stage.KEPT and (print(flush=True), time.sleep(60)))"
+        "migrate(Path(sys.argv[1]), reached=lambda stage: stage == Stage.KEPT and (print(flush=True), time.sleep(600)))"
     )
     with subprocess.Popen([sys.executable, "-c", code, store], stdout=subprocess.PIPE) as first:
         assert first.stdout is not None
@@ -218,7 +218,7 @@ def test_a_second_process_waits_for_a_migration_and_does_what_a_killed_one_left(
             with pytest.raises(subprocess.TimeoutExpired):
                 second.wait(0.5)
             first.kill()
-            assert second.wait(30) == 0
+            assert second.wait(60) == 0
     assert_all_there("1", store)
 
 

@@ -34,7 +34,7 @@ def test_while_a_migration_lasts_it_is_told_again_and_again_how_far_it_is(
     async def migrate() -> bool:
         config = Config()
         epoch = PrimaryEpoch(config, StoreLock(tmp_path), SystemClock(), lambda: config, delayed=hear)
-        return await epoch._beside_loop(lambda: enough.wait(30), lambda: f"migrating the store: {progress[0]}")
+        return await epoch._beside_loop(lambda: enough.wait(60), lambda: f"migrating the store: {progress[0]}")
 
     with caplog.at_level("INFO"):
         assert asyncio.run(migrate())
