@@ -14,7 +14,7 @@ import pytest
 
 from tests.support.server import Server, server
 
-WAIT_S = 90.0
+WAIT_S = 240.0
 ROOT = Path(__file__).parents[2]
 READY = {"flows": "works on Work", "faststream": "waiting for messages", "celery": "ready."}
 SAID = {

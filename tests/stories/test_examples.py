@@ -9,7 +9,7 @@ import pytest
 EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*.py"))
 LONG = {"flights_pipeline.py", "killed_pipeline.py", "orders_pipeline.py"}
 """Spark takes long to start; `tests/spark` runs the pipelines themselves."""
-WAIT_S = 100.0
+WAIT_S = 280.0
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from legato.testing import BrokerPair
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
-DONE_S = 90.0
+DONE_S = 240.0
 LOOK_S = 0.02
 END_S = 60.0
 

@@ -12,7 +12,7 @@ from legato.client import Session
 from legato.client.calls.connection_steps import ConnectionSteps
 from tests.integration.client.helpers import WAIT_S
 
-HELD_S = 120.0
+HELD_S = 280.0
 """So long a held client waits for its test, in which brokers start."""
 LOOK_S = 0.002
 """Between two looks at what says nothing by itself."""

@@ -157,12 +157,17 @@ def test_a_join_outlives_the_broker_and_its_service(make_flows: MakeFlows, pair:
     assert totals.empty()
 
 
-def test_a_partial_join_does_without_who_failed_or_was_late(make_flows: MakeFlows) -> None:
-    flows = make_flows(policy=FEW)
-    declare_basket(flows, timeout_s=0.5, partial=True)
-    flows.start()
-    future = flows.request("Basket.total", ["tea", "coffee", "beer"], trace_id="basket", timeout_s=WAIT_S)
-    assert future.result() == {"tea": 3.0, "coffee": -1.0, "beer": -1.0}
+def test_a_partial_join_does_without_who_failed_or_was_late(make_flows: MakeFlows, prefix: str) -> None:
+    # Nobody is waited for longer than that; on a busy machine those who answer are late, too, if it is little.
+    for timeout_s in (0.5, 5.0, 30.0):
+        flows = make_flows(policy=FEW, prefix=f"{prefix}{timeout_s}.")
+        declare_basket(flows, timeout_s=timeout_s, partial=True)
+        flows.start()
+        future = flows.request("Basket.total", ["tea", "coffee", "beer"], trace_id="basket", timeout_s=2 * WAIT_S)
+        total = future.result()
+        if total["tea"] > 0:
+            break
+    assert total == {"tea": 3.0, "coffee": -1.0, "beer": -1.0}
 
 
 def test_a_whole_join_fails_if_one_does(make_flows: MakeFlows) -> None:

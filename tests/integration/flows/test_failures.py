@@ -200,31 +200,42 @@ def test_a_message_that_cannot_reach_its_service_is_given_up_in_time_and_each_at
     make_flows: Callable[..., Flows], calm_pair: BrokerPair, prefix: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """CONTRACT D20: `ConnectionError` of one message alone, which is not counted while the stage pauses."""
-    flows = make_flows(
-        policy=Policy(
-            concurrency=1,
-            deliveries_max=3,
-            circuit_failures=2,
-            circuit_pause_s=0.02,
-            circuit_pause_max_s=0.04,
-            environment_retry_s=0.3,
+
+    def try_for(retry_s: float) -> tuple[Flows, list[int], Any]:
+        """The service, the attempts that it made, and what the dead letter says."""
+        caplog.clear()
+        flows = make_flows(
+            prefix=f"{prefix}{retry_s}.",
+            policy=Policy(
+                concurrency=1,
+                deliveries_max=3,
+                circuit_failures=2,
+                circuit_pause_s=0.02,
+                circuit_pause_max_s=0.04,
+                environment_retry_s=retry_s,
+            ),
         )
-    )
-    tried: list[int] = []
+        tried: list[int] = []
 
-    @flows.terminator("Orders.pay")
-    def pay(context: Context[None], item: str) -> None:
-        tried.append(1)
-        raise ConnectionError("503")
+        @flows.terminator("Orders.pay")
+        def pay(context: Context[None], item: str) -> None:
+            tried.append(1)
+            raise ConnectionError("503")
 
-    flows.start()
-    flows.send("Orders.pay", "coffee", trace_id="order:1")
-    said = dead_letter(calm_pair.url, f"{prefix}Orders.pay").properties
+        flows.start()
+        flows.send("Orders.pay", "coffee", trace_id="order:1")
+        return flows, tried, dead_letter(calm_pair.url, f"{prefix}{retry_s}.Orders.pay").properties
+
+    # A busy machine makes fewer attempts in a time.
+    for retry_s in (0.3, 3.0, 20.0):
+        flows, tried, said = try_for(retry_s)
+        if len(tried) > 3:
+            break
     assert said["JMS_LEGATO_EXCEPTION"] == "ConnectionError: 503"
     assert said["legato_attempts"] == len(tried) > 3
     numbers = list(range(1, len(tried) + 1))
     assert attempts_logged(caplog) == [(number, "ConnectionError", number == 1) for number in numbers]
-    assert "next try in 0.0 s; not counted, the message goes to the dead letters in 0 s" in caplog.text
+    assert re.search(r"next try in 0\.0 s; not counted, the message goes to the dead letters in \d+ s", caplog.text)
     assert flows.introspection()["endpoints"][0]["stages"][0]["failing"] == []
 
 

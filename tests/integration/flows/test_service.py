@@ -146,9 +146,10 @@ flows.run()
     ends = (signal.SIGINT, signal.SIGTERM)
     services = [subprocess.Popen([sys.executable, "-c", program], stderr=subprocess.PIPE, text=True) for _ in ends]
     for service, end in zip(services, ends, strict=True):
+        assert service.stderr is not None
+        assert "Waiting for a broker" in service.stderr.readline()
+        service.send_signal(end)
+    for service in services:
         with service:
-            assert service.stderr is not None
-            assert "Waiting for a broker" in service.stderr.readline()
-            service.send_signal(end)
             _, printed = service.communicate(timeout=WAIT_S)
             assert (service.returncode, printed) == (0, "")

@@ -19,6 +19,8 @@ from tests.support import celery_tasks as tasks
 
 ROOT = Path(__file__).parents[3]
 WAIT_S = 60.0
+START_S = 240.0
+"""A worker loads Celery, and forks."""
 LOOK_S = 0.02
 
 
@@ -39,7 +41,7 @@ def worker(url: str, log: Path, *options: str) -> Iterator[subprocess.Popen[byte
             [*command, *options], env=environment, stdout=output, stderr=subprocess.STDOUT, cwd=log.parent
         )
     try:
-        until(lambda: "ready." in log.read_text() or process.poll() is not None)
+        until(lambda: "ready." in log.read_text() or process.poll() is not None, START_S)
         assert process.poll() is None, log.read_text()
         yield process
         if process.poll() is None:
@@ -51,8 +53,8 @@ def worker(url: str, log: Path, *options: str) -> Iterator[subprocess.Popen[byte
             process.wait()
 
 
-def until(reached: Callable[[], object]) -> None:
-    deadline = time.monotonic() + WAIT_S
+def until(reached: Callable[[], object], wait_s: float = WAIT_S) -> None:
+    deadline = time.monotonic() + wait_s
     while not reached():
         assert time.monotonic() < deadline
         time.sleep(LOOK_S)

@@ -18,6 +18,7 @@ import legato.kombu
 from legato.errors import ConfigError
 from legato.kombu.bindings import TABLE
 from legato.testing import LocalBroker, Network, broker, broker_pair
+from tests.support.monitored import until
 
 WAIT_S = 60.0
 NOTHING_S = 0.1
@@ -221,6 +222,7 @@ def test_a_rejected_message_is_a_dead_letter_and_a_requeued_one_is_counted(
     assert message.delivery_info["delivery_count"] == 2
     message.reject()
     sink.consumer.cancel()
+    until(lambda: bool(running.dead_letters("refused")))
     [letter] = running.dead_letters("refused")
     assert letter.body == "tea"
 
@@ -232,7 +234,7 @@ def test_a_requeued_message_is_a_dead_letter_at_last(running: LocalBroker, conne
     for _ in range(10):
         sink.take(1)[0].requeue()
     assert sink.gets_nothing()
-    assert len(running.dead_letters("poison")) == 1
+    until(lambda: len(running.dead_letters("poison")) == 1)
 
 
 def test_what_a_consumer_has_not_settled_comes_again_when_its_channel_closes_and_is_not_counted(
@@ -272,7 +274,7 @@ def test_messages_are_got_one_by_one(running: LocalBroker, connect: Callable[...
     queue.get().reject()
     queue.get().requeue()
     assert queue.get(no_ack=True).payload in (2, 3)
-    assert len(running.dead_letters("got")) == 1
+    until(lambda: len(running.dead_letters("got")) == 1)
 
 
 def test_queues_can_be_measured_purged_and_deleted(running: LocalBroker, connect: Callable[..., Connection]) -> None:
@@ -321,13 +323,13 @@ def test_messages_expire_by_their_own_time_or_their_queues(timed: LocalBroker) -
 
 def _expire(running: LocalBroker, connection: Connection) -> None:
     channel = connection.channel()
-    Queue("short", message_ttl=5.0, channel=channel).declare()
+    Queue("short", message_ttl=300.0, channel=channel).declare()
     producer = connection.Producer()
     producer.publish("queue's", routing_key="short")
     producer.publish("own", routing_key="short", expiration=600)
     producer.publish("own", routing_key="long", expiration=600)
     assert (running.waiting("short"), running.waiting("long")) == (2, 1)
-    running.advance(10)
+    running.advance(310)
     assert (running.waiting("short"), running.waiting("long")) == (0, 1)
     running.advance(600)
     assert running.waiting("long") == 0
