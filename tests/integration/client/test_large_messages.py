@@ -290,7 +290,7 @@ def test_neither_sender_nor_receiver_holds_a_large_message_in_memory(calm_pair: 
             queue = session.create_queue("large and sparse")
             producer, consumer = session.create_producer(queue), session.create_consumer(queue)
             producer.send(BytesMessage(b"x"))
-            consumer.receive(20)
+            consumer.receive(60)
             before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
             producer.send(session.create_bytes_message(stream=open({str(path)!r}, "rb")))
             got = consumer.receive(60)

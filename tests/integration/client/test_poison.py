@@ -51,10 +51,10 @@ if way == "listener":
             ended.set()
     consumer.message_listener = listen
     connection.start()
-    ended.wait(20)
+    ended.wait(60)
 else:
     connection.start()
-    while (message := consumer.receive(20)) is not None:
+    while (message := consumer.receive(60)) is not None:
         work(message)
         if message.text == "last":
             break

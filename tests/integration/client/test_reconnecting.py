@@ -18,6 +18,7 @@ from legato.amqp.engine.settings import Settings
 from legato.cli.management import request
 from legato.client import AcknowledgeMode, Connection, ConnectionFactory, FailoverEvent, JMSError, TextMessage, aio
 from legato.client.failover.uri import Host
+from tests.integration.client.calling import until
 from tests.integration.client.helpers import WAIT_S, drain, receive, send, texts
 from tests.integration.ha.relay import Relay
 from tests.support.broker import BrokerPair
@@ -104,19 +105,18 @@ def test_a_server_that_is_silent_for_the_check_period_counts_as_lost(
     """CONTRACT E4, E1: no byte for so long; it is found again when it can be."""
     with Relay(calm_pair.primary.port) as relay:
         connection = open_connection(
-            f"amqp://127.0.0.1:{relay.port}", client_failure_check_period_s=QUICK_S, connect_timeout_s=0.2
+            f"amqp://127.0.0.1:{relay.port}", client_failure_check_period_s=QUICK_S, connect_timeout_s=1
         )
         told = Told(connection)
         send(connection, queue_name, "1")
         relay.freeze()
         noticed = threading.Event()
-        watch_attempts(connection, 2, noticed)
+        watch_attempts(connection, 1, noticed)
         assert noticed.wait(WAIT_S)
         relay.thaw()
-        told.wait_for_failover()
-        (event,) = connection.failovers
-        assert (event.detection, event.same_server) == ("silent", True)
-        assert event.attempts > 1
+        # On a busy machine the server is silent for so long now and then.
+        until(lambda: any(event.attempts > 1 for event in connection.failovers))
+        assert {(event.detection, event.same_server) for event in connection.failovers} == {("silent", True)}
         assert drain(connection, queue_name) == ["1"]
         assert told.errors == []
 
@@ -148,15 +148,14 @@ def test_a_server_with_nothing_to_say_is_not_taken_for_lost(calm_pair: BrokerPai
 def test_a_stopped_primary_is_left_for_the_backup_that_replaces_it(pair: BrokerPair, open_connection: Connect) -> None:
     """CONTRACT E4, B1: SIGSTOP is noticed by silence; nothing answers until the primary is killed."""
     connection = open_connection(pair.url, client_failure_check_period_s=QUICK_S)
-    told = Told(connection)
     send(connection, "q", "1")
     noticed = threading.Event()
     watch_attempts(connection, 2, noticed)
     pair.kill_primary(signal.SIGSTOP)
     assert noticed.wait(WAIT_S)
     pair.kill_primary()
-    told.wait_for_failover()
-    (event,) = connection.failovers
+    until(lambda: connection.failovers and not connection.failovers[-1].same_server)
+    event = connection.failovers[-1]
     assert (event.detection, event.same_server, event.new_epoch) == ("silent", False, event.old_epoch + 1)
     assert drain(connection, "q") == ["1"]
     pair.swap()

@@ -65,7 +65,7 @@ def test_nobody_takes_another_users_durable_subscription(running: Server) -> Non
     with factory.create_connection("ann", "x") as ann:
         ann.start()
         with ann.create_session().create_durable_consumer(Topic("news"), "mine") as mine:
-            message = mine.receive(10)
+            message = mine.receive(60)
             assert message is not None
 
 

@@ -40,7 +40,7 @@ class Manager:
     def __init__(self, address: str) -> None:
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self._socket.bind("\0" + address[1:] if address.startswith("@") else address)
-        self._socket.settimeout(30)
+        self._socket.settimeout(60)
         self.environment = {"NOTIFY_SOCKET": address, "WATCHDOG_USEC": str(int(WATCHDOG_S * 1e6))}
 
     def hear(self, wanted: str) -> str:

@@ -264,6 +264,8 @@ class Dripping:
         self._listening.close()
 
 
+TIMEOUTS_S = (0.2, 2.0, 20.0)
+"""Tried in turn: on a busy machine nothing has come when a short one is over."""
 OK = b"HTTP/1.1 200 OK\r\n"
 DRIPS = {
     "status line": (b"HTTP/1.1 200 ", b"O"),
@@ -279,12 +281,15 @@ DRIPS = {
 @pytest.mark.parametrize("part", DRIPS)
 def test_keys_that_come_too_slowly_are_given_up(part: str, provider: Provider, monkeypatch: pytest.MonkeyPatch) -> None:
     """A byte now and then, of the headers or of the document, would hold up every login with a token."""
-    monkeypatch.setattr(tokens, "FETCH_TIMEOUT_S", 0.2)
-    with contextlib.closing(Dripping(*DRIPS[part], every_s=0.02)) as slow:
-        section = JwtSection(provider.issuer, AUDIENCE, jwks=f"http://127.0.0.1:{slow.port}/")
-        with pytest.raises(TokensUnavailable):
-            Tokens(section).check(provider.token())
-        assert slow.left.wait(20), "the connection is still there"
+    for timeout_s in TIMEOUTS_S:
+        monkeypatch.setattr(tokens, "FETCH_TIMEOUT_S", timeout_s)
+        with contextlib.closing(Dripping(*DRIPS[part], every_s=0.02)) as slow:
+            section = JwtSection(provider.issuer, AUDIENCE, jwks=f"http://127.0.0.1:{slow.port}/")
+            with pytest.raises(TokensUnavailable):
+                Tokens(section).check(provider.token())
+            assert slow.left.wait(60), "the connection is still there"
+        if slow.sent:
+            break
     assert slow.sent > 0
 
 
@@ -299,31 +304,34 @@ def test_keys_that_come_without_end_are_given_up(
         section = JwtSection(provider.issuer, AUDIENCE, jwks=f"http://127.0.0.1:{fast.port}/")
         with pytest.raises(TokensUnavailable):
             Tokens(section).check(provider.token())
-        assert fast.left.wait(20), "the connection is still there"
+        assert fast.left.wait(60), "the connection is still there"
 
 
 def test_keys_over_tls_have_the_same_bounds(
     provider: Provider, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(tokens, "FETCH_TIMEOUT_S", 1.0)
     authority = trustme.CA()
     authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     authority.issue_cert("localhost").configure_cert(context)
-    with contextlib.closing(Dripping(*DRIPS["headers"], every_s=0.02, context=context)) as slow:
-        section = JwtSection(
-            provider.issuer, AUDIENCE, jwks=f"https://localhost:{slow.port}/", tls_ca=str(tmp_path / "ca.pem")
-        )
-        with pytest.raises(TokensUnavailable):
-            Tokens(section).check(provider.token())
-        assert slow.left.wait(20), "the connection is still there"
-        assert slow.sent > 0
+    for timeout_s in TIMEOUTS_S:
+        monkeypatch.setattr(tokens, "FETCH_TIMEOUT_S", timeout_s)
+        with contextlib.closing(Dripping(*DRIPS["headers"], every_s=0.02, context=context)) as slow:
+            section = JwtSection(
+                provider.issuer, AUDIENCE, jwks=f"https://localhost:{slow.port}/", tls_ca=str(tmp_path / "ca.pem")
+            )
+            with pytest.raises(TokensUnavailable):
+                Tokens(section).check(provider.token())
+            assert slow.left.wait(60), "the connection is still there"
+        if slow.sent:
+            break
+    assert slow.sent > 0
     # And one that says nothing in the handshake.
     with contextlib.closing(Dripping(b"", b"\x16", every_s=0.02)) as slow:
         section.jwks = f"https://localhost:{slow.port}/"
         with pytest.raises(TokensUnavailable):
             Tokens(section).check(provider.token())
-        assert slow.left.wait(20), "the connection is still there"
+        assert slow.left.wait(60), "the connection is still there"
 
 
 @pytest.mark.parametrize("document", ["[]", "7", '{"keys": 7}', '{"keys": [7]}', "[" * 100_000, '"' + "x" * 100])

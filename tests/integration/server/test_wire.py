@@ -197,12 +197,12 @@ def test_status_is_answered_as_json(peer: AmqpPeer) -> None:
 def test_malformed_bytes_end_their_own_connection_only(broker: Server, peer: AmqpPeer) -> None:
     with socket.create_connection(("127.0.0.1", broker.port)) as bad:
         bad.sendall(b"AMQP\x00\x01\x00\x00" + b"\x00\x00\x00\x09\x02\x00\x00\x00\xff" * 4)
-        bad.settimeout(10)
+        bad.settimeout(60)
         while bad.recv(4096):
             pass
     with socket.create_connection(("127.0.0.1", broker.port)) as worse:
         worse.sendall(b"GET / HTTP/1.1\r\n\r\n")
-        worse.settimeout(10)
+        worse.settimeout(60)
         while worse.recv(4096):
             pass
     assert peer.send(peer.sender("still"), text(b"served")) == ACCEPTED
