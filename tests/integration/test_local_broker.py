@@ -34,7 +34,7 @@ def test_a_message_that_fails_twice_is_a_dead_letter_hours_later_and_the_test_ne
         assert (running.waiting("orders"), running.waiting("never used")) == (1, 0)
         consumer = session.create_consumer(ORDERS)
         for attempt in (1, 2):
-            message = consumer.receive(timeout_s=10)
+            message = consumer.receive(timeout_s=60)
             assert message is not None
             assert message.delivery_count == attempt
             running.assert_no_dead_letters()
@@ -69,7 +69,7 @@ def test_a_queue_is_waited_for_until_it_is_empty(legato_broker: LocalBroker) -> 
         session.commit()
         with pytest.raises(AssertionError, match="1 messages are still in orders"):
             running.wait_until_empty("orders", timeout_s=0.01)
-        session.create_consumer(ORDERS).receive(timeout_s=10)
+        session.create_consumer(ORDERS).receive(timeout_s=60)
         committing = threading.Thread(target=session.commit)
         committing.start()
         running.wait_until_empty("orders")

@@ -255,7 +255,7 @@ def test_an_import_beside_another_one_of_the_same_file_says_so(
         first._mark(0, duplicate_id=import_id)
         session.commit()
         consumer = session.create_consumer(markers, f"import_id = '{import_id}'")
-        assert consumer.receive(timeout_s=10)
+        assert consumer.receive(timeout_s=60)
         monkeypatch.setattr(queue_transfer, "_MARKER_WAIT_S", 0.01)
         with pytest.raises(Exception, match="Another import of this file is under way"):
             queue_transfer.import_queue(url(broker), queue, file, "json", 1, import_id)

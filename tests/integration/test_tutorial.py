@@ -24,7 +24,7 @@ BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 SHORTER = {"2000": "200", "2001": "201", "2,001": "201", "2002": "202"}
 """A reader's machine has time for 2,000 orders; the test's shows the same with 200."""
 DONE_BY_THE_TEST = ("mkdir", "python3 -m venv", "pip install", "export")
-STEP_S = 60.0
+STEP_S = 120.0
 
 
 @dataclass

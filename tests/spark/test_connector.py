@@ -42,7 +42,7 @@ def drain(url: str, address: str, count: int) -> list[str]:
         connection.start()
         found = []
         for _ in range(count):
-            message = consumer.receive(timeout_s=20)
+            message = consumer.receive(timeout_s=60)
             assert isinstance(message, TextMessage | BytesMessage)
             found.append(message.body if isinstance(message.body, str) else bytes(message.body or b"").decode())
         assert consumer.receive_no_wait() is None
@@ -126,7 +126,7 @@ def test_properties_keep_their_types_in_a_variant(spark: SparkSession, url: str)
     with ConnectionFactory(url).create_connection() as connection, connection.create_session() as session:
         consumer = session.create_consumer(session.create_queue("sent on"), selector="weight > 2 AND weight < 4")
         connection.start()
-        messages = [consumer.receive(timeout_s=20) for _ in range(5)]
+        messages = [consumer.receive(timeout_s=60) for _ in range(5)]
     bodies = sorted(message.body for message in messages if isinstance(message, TextMessage) and message.body)
     assert bodies == ["json", "map", "numbers", "typed", "typed"]
     assert drain(url, "sent on", 1) == ["plain"]
@@ -177,7 +177,7 @@ def test_a_stream_passes_on_what_comes_exactly_once_over_restarts(
     spark.streams.addListener(listener)
     first = pass_on(spark, url, "in", "out", tmp_path, limit=20)
     assert [progress["numInputRows"] for progress in first.recentProgress if progress["numInputRows"]] == [20, 20, 10]
-    assert [told.get(timeout=20) for _ in range(3)] == [{"in": 30}, {"in": 10}, {"in": 0}]
+    assert [told.get(timeout=60) for _ in range(3)] == [{"in": 30}, {"in": 10}, {"in": 0}]
     spark.streams.removeListener(listener)
     fill(url, "in", *(f"b{n}" for n in range(30)))
     last = pass_on(spark, url, "in", "out", tmp_path)

@@ -159,7 +159,7 @@ def test_a_real_service_is_in_the_ledger_with_the_times_of_its_endpoints(spark: 
             with shop.initiate(f"order:{number}") as initiation:
                 initiation.request("Orders.place", Order("tea", 2), reply_to="Orders.done")
         assert [receipts.get(timeout=WAIT_S)[1] for _ in range(3)] == [TEA] * 3
-        shop.stop(timeout_s=5)
+        shop.stop(timeout_s=WAIT_S)
     ledger = tmp_path / "ledger"
     export_all(running.store, ledger)
     facts = read_ledger(spark, ledger)

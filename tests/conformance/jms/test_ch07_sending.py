@@ -114,10 +114,12 @@ def test_a_delayed_message_comes_at_its_time_and_not_before(
     if transacted:
         session.commit()
     assert late.delivery_time == late.timestamp + 400
-    first, second = receive(consumer, 2)
-    assert texts([first, second]) == ["now", "late"]
+    was_early = time.time() * 1000 < late.delivery_time
+    found = {message.body: message for message in receive(consumer, 2)}
     assert time.time() * 1000 >= late.delivery_time - 1
-    assert second.delivery_time == late.delivery_time
+    # On a busy machine both may have been sent when the one was due.
+    assert list(found) == ["now", "late"] or not was_early
+    assert found["late"].delivery_time == late.delivery_time
 
 
 def test_a_delayed_message_reaches_every_subscription(connect: Connect, topic_name: str) -> None:

@@ -26,7 +26,7 @@ pytestmark = pytest.mark.slow
 def exporter(url: str) -> Any:
     """OpenTelemetry's own exporter."""
     module = "opentelemetry.exporter.otlp.proto.http.trace_exporter"
-    return import_module(module).OTLPSpanExporter(endpoint=url, timeout=10)
+    return import_module(module).OTLPSpanExporter(endpoint=url, timeout=60)
 
 
 def test_a_collector_gets_the_spans_of_a_message() -> None:
@@ -50,7 +50,7 @@ def test_a_collector_gets_the_spans_of_a_message() -> None:
         with broker() as running, ConnectionFactory(running.url).create_context() as context:
             queue = context.create_queue("orders")
             context.create_producer().send(queue, "tea")
-            message = context.create_consumer(queue).receive(10)
+            message = context.create_consumer(queue).receive(60)
             assert message
             with tracing.processing(message):
                 pass

@@ -122,7 +122,7 @@ def test_a_console_that_hangs_is_killed_when_its_broker_ends(
         return pid
 
     with caplog.at_level("INFO", logger="legato.console"):
-        pid = asyncio.run(asyncio.wait_for(scenario(), WAIT_S))
+        pid = asyncio.run(asyncio.wait_for(scenario(), 3 * WAIT_S))
     assert not Path(f"/proc/{pid}").exists()
     assert "the console has not ended within 0.05 s and is killed" in caplog.text
 

@@ -42,7 +42,7 @@ VIEWS = {
 WAITING = {"orders": 12, "invoices": 3, "mail": 40, "shipments": 17, "stock.changes": 8, "audit": 25}
 WAITING |= {"flows.Orders.place": 2, "flows.Prices.of": 1}
 PICTURED = (("queues", "light"), ("letters", "dark"))
-WAIT_MS = 30_000
+WAIT_MS = 60_000
 
 pytest.importorskip("playwright", reason="playwright is not installed (`make browser` installs it)")
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium (`make browser` says how to get one)")
@@ -62,7 +62,7 @@ def running() -> Iterator[LocalBroker]:
         with connection.create_session(acknowledge_mode=AcknowledgeMode.INDIVIDUAL) as session:
             consumer = session.create_consumer(Queue("orders"))
             for number in range(9):
-                message = consumer.receive(timeout_s=20)
+                message = consumer.receive(timeout_s=60)
                 assert message is not None
                 session.reject(message, "ValueError: quantity <b>must</b> be positive" if number % 3 else "no route")
         yield started

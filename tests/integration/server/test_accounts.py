@@ -18,6 +18,7 @@ from legato.errors import JMSError
 from tests.integration.server.conftest import Connect
 from tests.integration.server.wire import attach, durable
 from tests.support.amqp_peer import AmqpPeer, Refused, text
+from tests.support.monitored import until
 from tests.support.raw import TRANSFER, RawPeer, frame
 from tests.support.server import Server, server
 
@@ -177,11 +178,20 @@ def test_who_holds_too_much_in_unfinished_messages_is_cut_off(broker: Server, co
 
 def test_half_open_connections_are_bounded_and_let_go(tmp_path: Path) -> None:
     config = tmp_path / "legato.toml"
-    config.write_text("[server]\nhandshake_timeout_s = 0.5\n[limits.origin]\nhalf_open = 3\n")
+    config.write_text("[server]\nhandshake_timeout_s = 2\n[limits.origin]\nhalf_open = 3\n")
     with server(tmp_path / "store", "--config", str(config)) as broker:
-        silent = [RawPeer(broker.port) for _ in range(3)]
-        with pytest.raises((Refused, OSError)):
-            AmqpPeer(broker.port)
+        silent: list[RawPeer] = []
+
+        def is_refused() -> bool:
+            """On a busy machine the time of those who are silent may be over before somebody else comes."""
+            silent[:] = [RawPeer(broker.port) for _ in range(3)]
+            try:
+                AmqpPeer(broker.port).drop()
+            except (Refused, OSError):
+                return True
+            return False
+
+        until(is_refused)
         assert [peer.hear_all() for peer in silent] == [b""] * 3
         peer = AmqpPeer(broker.port)
         assert peer.send(peer.sender("orders"), text(b"x")) == ACCEPTED

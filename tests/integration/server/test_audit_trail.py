@@ -55,7 +55,7 @@ def test_who_did_what_is_in_the_trail(tmp_path: Path) -> None:
     (tmp_path / "legato.toml").write_text(SETTINGS.format(trail))
     with server(tmp_path / "store", "--config", str(tmp_path / "legato.toml")) as running:
         ann, bob = (AmqpPeer(running.port, user=name, password="x", container=name) for name in ("ann", "bob"))
-        with socket.create_connection(("127.0.0.1", running.port), timeout=20) as sock:
+        with socket.create_connection(("127.0.0.1", running.port), timeout=60) as sock:
             sock.sendall(plain_login("ev\x1b[31mil", "x"))
             assert outcome(sock) == 1
         with pytest.raises(Refused):

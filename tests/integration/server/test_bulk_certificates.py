@@ -123,7 +123,7 @@ def test_a_certificate_of_the_clients_authority_lets_in_who_has_a_ticket(
 def test_a_certificate_takes_the_place_of_no_ticket(authorities: Authorities, manager: Manager) -> None:
     sealed = read_ticket(manager)
     with authorities.connect(authorities.issue()) as client:
-        for options in (flight.FlightCallOptions(timeout=20), shown(sealed, b"b" * 32), shown(b"x" * 100)):
+        for options in (flight.FlightCallOptions(timeout=60), shown(sealed, b"b" * 32), shown(b"x" * 100)):
             with pytest.raises(flight.FlightUnauthenticatedError) as refused:
                 rows(client, sealed, options)
             said(refused)

@@ -93,7 +93,7 @@ def ticket(manager: Manager, secret: bytes = SECRET, **arguments: Any) -> tuple[
 
 
 def shown(sealed: bytes, secret: bytes = SECRET) -> flight.FlightCallOptions:
-    return flight.FlightCallOptions(headers=[(TICKET_HEADER, sealed), (HOLDER_HEADER, secret)], timeout=20)
+    return flight.FlightCallOptions(headers=[(TICKET_HEADER, sealed), (HOLDER_HEADER, secret)], timeout=60)
 
 
 def rows(client: flight.FlightClient, sealed: bytes, options: flight.FlightCallOptions | None = None) -> int:

@@ -23,7 +23,7 @@ class ScramLogin:
         import scramp
 
         self.client = scramp.ScramClient(["SCRAM-SHA-256"], user, password)
-        self.socket = socket.create_connection(("127.0.0.1", port), timeout=20)
+        self.socket = socket.create_connection(("127.0.0.1", port), timeout=60)
         first = self.client.get_client_first().encode()
         self.socket.sendall(SASL_HEADER + frame(0x41, [Symbol("SCRAM-SHA-256"), first]))
         data = b""
@@ -46,7 +46,7 @@ class ScramLogin:
 
 def codes_of(port: int, logins: list[bytes]) -> list[int | None]:
     """The outcomes of logins of which each is sent before any is answered."""
-    sockets = [socket.create_connection(("127.0.0.1", port), timeout=20) for _ in logins]
+    sockets = [socket.create_connection(("127.0.0.1", port), timeout=60) for _ in logins]
     for sock, login in zip(sockets, logins, strict=True):
         sock.sendall(login)
     codes = [outcome(sock) for sock in sockets]

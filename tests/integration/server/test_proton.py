@@ -131,8 +131,8 @@ def test_the_blocking_client(broker: Server, tmp_path: Path) -> None:
     sender = connection.create_sender("blocking")
     sender.send(Message(body="one"))
     receiver = connection.create_receiver("blocking")
-    assert receiver.receive(timeout=10).body == "one"
+    assert receiver.receive(timeout=60).body == "one"
     receiver.release()
-    assert receiver.receive(timeout=10).body == "one"
+    assert receiver.receive(timeout=60).body == "one"
     receiver.accept()
     connection.close()

@@ -77,22 +77,31 @@ def test_a_message_that_expired_is_not_delivered_but_moved(peer: AmqpPeer) -> No
 
 def test_a_delayed_message_comes_in_its_time(peer: AmqpPeer) -> None:
     """Jakarta Messaging 7.9; by either annotation."""
-    began = time.monotonic()
     sender = peer.sender("delayed")
     link = peer.receiver("delayed", 5)
-    peer.send(sender, message(b"second", annotations={"x-opt-delivery-time": now_ms() + 300}))
-    peer.send(sender, message(b"third", annotations={"x-opt-delivery-time": Timestamp(now_ms() + 600)}))
+    due_ms = now_ms() + 300
+    peer.send(sender, message(b"second", annotations={"x-opt-delivery-time": due_ms}))
+    peer.send(sender, message(b"third", annotations={"x-opt-delivery-time": Timestamp(due_ms + 300)}))
     peer.send(sender, message(b"first"))
-    assert got(peer, link, 3) == [b"first", b"second", b"third"]
-    assert time.monotonic() - began >= 0.5
+    were_all_early = now_ms() < due_ms
+    bodies = got(peer, link, 3)
+    assert now_ms() >= due_ms + 299
+    assert sorted(bodies) == [b"first", b"second", b"third"]
+    # On a busy machine the first may have been sent when the others were due.
+    assert bodies == [b"first", b"second", b"third"] or not were_all_early
 
 
 def test_a_delay_holds_for_subscribers_too(peer: AmqpPeer) -> None:
     link = attach(peer, topic("delayed topic"), 5)
     sender = attach_sender(peer, Terminus(address="delayed topic", kind="target", capabilities=["topic"]))
+    began_ms = now_ms()
     peer.send(sender, message(b"later", annotations={"x-opt-delivery-delay": 200}))
     peer.send(sender, message(b"now"))
-    assert got(peer, link, 2) == [b"now", b"later"]
+    were_all_early = now_ms() < began_ms + 200
+    bodies = got(peer, link, 2)
+    assert now_ms() >= began_ms + 199
+    assert sorted(bodies) == [b"later", b"now"]
+    assert bodies == [b"now", b"later"] or not were_all_early
 
 
 def test_a_group_stays_with_its_consumer(connect: Connect, peer: AmqpPeer) -> None:
@@ -172,12 +181,13 @@ def test_a_redelivery_waits_and_others_pass_it(peer: AmqpPeer) -> None:
     """CONTRACT D18: non-blocking."""
     sender = peer.sender("slow")
     peer.send(sender, text(b"failing"))
-    link = peer.receiver("slow", 2)
-    link.settle(peer.transfer().delivery, DELIVERY_FAILED)
-    peer.flush()
-    began = time.monotonic()
+    link = peer.receiver("slow", 1)
+    failing = peer.transfer().delivery
     peer.send(sender, text(b"passing"))
-    link.add_credit(1)
+    began = time.monotonic()
+    link.settle(failing, DELIVERY_FAILED)
+    link.add_credit(2)
+    peer.flush()
     assert got(peer, link, 2) == [b"passing", b"failing"]
     assert time.monotonic() - began >= 0.2
 

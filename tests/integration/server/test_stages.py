@@ -45,7 +45,7 @@ def received(broker: Server, address: str, count: int) -> list[Any]:
     with ConnectionFactory(url).create_connection() as connection, connection.create_session() as session:
         consumer = session.create_consumer(session.create_queue(address))
         connection.start()
-        found = [consumer.receive(timeout_s=10) for _ in range(count)]
+        found = [consumer.receive(timeout_s=60) for _ in range(count)]
         assert consumer.receive_no_wait() is None
         return found
 

@@ -21,13 +21,14 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 
 from legato.amqp.engine.events import Closed
 from legato.amqp.engine.outcomes import ACCEPTED
-from legato.client import ConnectionFactory, JMSSecurityError
+from legato.client import Connection, ConnectionFactory, JMSSecurityError
 from legato.server.config.configuration import JwtSection
 from legato.server.identity import tokens
 from legato.server.identity.tokens import TokenRefused, Tokens, TokensUnavailable
 from tests.integration.client.helpers import drain, send
 from tests.integration.server.test_logins import add, outcome, plain_login
 from tests.support.amqp_peer import AmqpPeer, Refused, text
+from tests.support.monitored import until
 from tests.support.openid import AUDIENCE, Provider, openid_provider
 from tests.support.server import Server, server
 
@@ -73,7 +74,7 @@ def test_a_token_says_who_somebody_is_and_which_roles_it_has(running: Server, pr
 
 def test_a_token_is_taken_as_a_password_of_plain_too(running: Server, provider: Provider) -> None:
     """For clients that speak nothing else."""
-    with socket.create_connection(("127.0.0.1", running.port), timeout=20) as sock:
+    with socket.create_connection(("127.0.0.1", running.port), timeout=60) as sock:
         sock.sendall(plain_login("anybody", provider.token(realm_access=SENDERS)))
         assert outcome(sock) == 0
 
@@ -131,8 +132,15 @@ def test_a_token_with_a_flaw_lets_nobody_in(running: Server, provider: Provider,
     AmqpPeer(running.port, user="carl", password="x").drop()
 
 
+LIVES_S = (3, 12, 48)
+"""Of tokens that are tried in turn: on a busy machine one may have expired before it is shown."""
+
+
 def test_the_end_of_a_token_ends_its_connection(running: Server, provider: Provider) -> None:
-    peer = AmqpPeer(running.port, token=provider.token(lasts_s=3, realm_access=SENDERS))
+    for lasts_s in LIVES_S:
+        with contextlib.suppress(Refused):
+            peer = AmqpPeer(running.port, token=provider.token(lasts_s=lasts_s, realm_access=SENDERS))
+            break
     closed = peer.expect(Closed)
     assert closed.condition == "amqp:connection:forced"
     assert "token has expired" in closed.description
@@ -141,16 +149,24 @@ def test_the_end_of_a_token_ends_its_connection(running: Server, provider: Provi
 def test_the_client_comes_back_with_another_token(running: Server, provider: Provider) -> None:
     given: list[str] = []
 
-    def fresh() -> str:
-        given.append(provider.token(lasts_s=600 if given else 3, realm_access=SENDERS))
-        return given[-1]
+    def connected(lasts_s: int) -> Connection:
+        """With a first token that lasts so long; those after it last."""
 
-    with ConnectionFactory(f"amqp://127.0.0.1:{running.port}", token=fresh).create_connection() as connection:
+        def fresh() -> str:
+            given.append(provider.token(lasts_s=600 if given else lasts_s, realm_access=SENDERS))
+            return given[-1]
+
+        return ConnectionFactory(f"amqp://127.0.0.1:{running.port}", token=fresh).create_connection()
+
+    for lasts_s in LIVES_S:
+        given.clear()
+        with contextlib.suppress(JMSSecurityError):
+            connection = connected(lasts_s)
+            break
+    with connection:
         connection.start()
         send(connection, "q", "before")
-        deadline = time.monotonic() + 30
-        while not connection.failovers and time.monotonic() < deadline:
-            time.sleep(0.05)
+        until(lambda: bool(connection.failovers))
         send(connection, "q", "after")
         assert drain(connection, "q") == ["before", "after"]
     assert len(given) > 1

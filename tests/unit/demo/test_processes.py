@@ -38,16 +38,16 @@ def start(tmp_path: Path, code: str) -> tuple[Child, "queue.Queue[bytes | None]"
 
 def test_a_child_is_heard_and_stops_when_its_input_closes(tmp_path: Path) -> None:
     child, said = start(tmp_path, "import sys; print('ready', flush=True); sys.stdin.read(); print('bye')")
-    assert said.get(timeout=20) == b"ready\n"
+    assert said.get(timeout=60) == b"ready\n"
     child.ask_to_stop()
-    assert said.get(timeout=20) == b"bye\n"
-    assert said.get(timeout=20) is None
+    assert said.get(timeout=60) == b"bye\n"
+    assert said.get(timeout=60) is None
     assert child.exit_code == 0
 
 
 def test_the_last_words_of_a_child_are_kept(tmp_path: Path) -> None:
     child, said = start(tmp_path, "raise SystemExit('the disk is on fire')")
-    assert said.get(timeout=20) is None
+    assert said.get(timeout=60) is None
     assert child.exit_code == 1
     assert child.last_words() == "the disk is on fire"
 
@@ -78,7 +78,7 @@ def test_a_child_does_not_outlive_a_parent_that_was_killed(tmp_path: Path) -> No
     parent.kill()
     parent.wait()
     parent.stdout.close()
-    ended, _, _ = select.select([child], [], [], 20)
+    ended, _, _ = select.select([child], [], [], 60)
     if not ended:
         signal.pidfd_send_signal(child, signal.SIGKILL)
     os.close(child)
@@ -100,8 +100,8 @@ def test_what_a_thread_holds_is_not_dropped_in_the_child_of_another_thread(tmp_p
     held.here = Held()
     with ThreadPoolExecutor(1) as executor:
         _, said = executor.submit(start, tmp_path, "print('ready')").result()
-        assert said.get(timeout=20) == b"ready\n"
-        assert said.get(timeout=20) is None
+        assert said.get(timeout=60) == b"ready\n"
+        assert said.get(timeout=60) is None
     assert not select.select([reading], [], [], 0)[0]
     del held
     assert dropped_in == [os.getpid()]

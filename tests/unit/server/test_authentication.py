@@ -105,7 +105,7 @@ def test_there_is_an_end_to_passwords_that_wait(tmp_path: Path, monkeypatch: pyt
     held = threading.Event()
 
     def work() -> Success:
-        held.wait(20)
+        held.wait(60)
         return Success("ann")
 
     async def main() -> list[object]:

@@ -140,9 +140,9 @@ def test_closing_waits_for_a_change_in_another_thread(tmp_path: Path) -> None:
 
     thread = threading.Thread(target=prune_until_closed)
     thread.start()
-    outcomes.get(timeout=10)
+    outcomes.get(timeout=60)
     store.close()
-    thread.join(timeout=10)
+    thread.join(timeout=60)
     assert not thread.is_alive()
     seen: object = None
     while not outcomes.empty():

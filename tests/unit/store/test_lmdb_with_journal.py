@@ -331,7 +331,7 @@ def test_a_checkpoint_comes_by_itself(tmp_path: Path) -> None:
 
     store._transactions._journal.release = released  # type: ignore[union-attr, method-assign]
     store.commit(batch_of(1, stored(2)))
-    assert came.wait(10)
+    assert came.wait(60)
     assert as_others_see(killed(store)) == [1, 2]
     store.close()
 

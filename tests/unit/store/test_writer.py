@@ -27,7 +27,7 @@ class HeldStore(MemoryStore):
 
     def commit(self, batch: Batch) -> int:
         self.entered.release()
-        assert self.let_go.acquire(timeout=10)
+        assert self.let_go.acquire(timeout=60)
         if self.failure is not None:
             raise self.failure
         return super().commit(batch)
@@ -60,7 +60,7 @@ def test_a_batch_is_committed_and_told_of(
     batch = batch_of(1, QueueCreated(1, "q"), stored(1))
     writer.submit(batch)
     store.let_go.release()
-    assert news.get(timeout=10) == (batch, 2, None)
+    assert news.get(timeout=60) == (batch, 2, None)
     assert waiting(store) == [1]
 
 
@@ -71,7 +71,7 @@ def test_only_one_batch_is_in_flight(writer: GroupWriter, store: HeldStore, news
     with pytest.raises(StoreError, match="in flight"):
         writer.submit(batch_of(1))
     store.let_go.release()
-    news.get(timeout=10)
+    news.get(timeout=60)
     assert writer.idle
     writer.submit(batch_of(1))
 
@@ -89,7 +89,7 @@ def test_the_next_batch_may_be_submitted_while_the_last_is_told_of(store: HeldSt
     store.let_go.release()
     store.let_go.release()
     own.submit(batch_of(1))
-    assert last.get(timeout=10) == 3
+    assert last.get(timeout=60) == 3
     own.close()
 
 
@@ -100,7 +100,7 @@ def test_errors_of_the_store_are_passed_on_as_they_are(
     store.failure = failure
     writer.submit(batch_of(1))
     store.let_go.release()
-    assert news.get(timeout=10)[1:] == (None, failure)
+    assert news.get(timeout=60)[1:] == (None, failure)
 
 
 @pytest.mark.parametrize("failure", [RuntimeError("bug"), MemoryError(), SystemExit(1), KeyboardInterrupt()])
@@ -110,14 +110,14 @@ def test_anything_else_becomes_a_store_error_and_the_writer_goes_on(
     store.failure = failure
     writer.submit(batch_of(1))
     store.let_go.release()
-    _, position, error = news.get(timeout=10)
+    _, position, error = news.get(timeout=60)
     assert position is None
     assert isinstance(error, StoreError)
     assert error.__cause__ is failure
     store.failure = None
     writer.submit(batch_of(1))
     store.let_go.release()
-    assert news.get(timeout=10)[1:] == (2, None)
+    assert news.get(timeout=60)[1:] == (2, None)
 
 
 def test_what_the_listener_raises_is_reported_and_ends_nothing(
@@ -135,7 +135,7 @@ def test_what_the_listener_raises_is_reported_and_ends_nothing(
     for expected in (RuntimeError, 3):
         store.let_go.release()
         writer.submit(batch_of(1))
-        assert heard.get(timeout=10) == expected
+        assert heard.get(timeout=60) == expected
     writer.close()
 
 
@@ -143,14 +143,14 @@ def test_closing_waits_for_the_batch_in_flight(
     writer: GroupWriter, store: HeldStore, news: "queue.SimpleQueue[News]"
 ) -> None:
     writer.submit(batch_of(1))
-    assert store.entered.acquire(timeout=10)
+    assert store.entered.acquire(timeout=60)
     closer = threading.Thread(target=writer.close)
     closer.start()
     assert news.empty()
     store.let_go.release()
-    closer.join(timeout=10)
+    closer.join(timeout=60)
     assert not closer.is_alive()
-    assert news.get(timeout=10)[1] == 2
+    assert news.get(timeout=60)[1] == 2
     assert not writer.idle
     with pytest.raises(StoreError, match="closed"):
         writer.submit(batch_of(1))
@@ -166,5 +166,5 @@ def test_closing_twice_and_from_the_listener_does_no_harm(store: HeldStore) -> N
     own = GroupWriter(store, close)
     store.let_go.release()
     own.submit(batch_of(1))
-    assert closed.wait(10)
+    assert closed.wait(60)
     own.close()
