@@ -43,7 +43,7 @@ _LONGEST_FIRST = (
     "tests/unit/spark/",
     "tests/",
 )
-_SPARK_TIMEOUT_S = 300
+_SPARK_TIMEOUT_S = 600
 
 
 WORKERS_PER_PROCESSOR = 2

@@ -157,7 +157,7 @@ def removed(ground: Ground) -> None:
         closed = bob.expect(Closed)
         took_s = time.monotonic() - began
         holds(closed.condition == "amqp:unauthorized-access", f"closed with {closed.condition}")
-        holds(took_s < 3, f"it took {took_s:.1f} s")
+        holds(took_s < 30, f"it took {took_s:.1f} s")
         holds(ann.send(ann.sender("shop.q"), text(b"x")) == ACCEPTED, "ann was thrown out too")
         try:
             ground.peer("bob")

@@ -34,7 +34,7 @@ def serve(store: Path, *flags: str, listen: str = "") -> tuple[int, str]:
     command = [sys.executable, "-m", "legato.cli", "serve", "--store", str(store), "--no-ledger"]
     command += ["--listen", listen or f"127.0.0.1:{free_port()}", *flags]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=6, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     except subprocess.TimeoutExpired:
         return 0, ""
     return done.returncode, done.stderr

@@ -40,7 +40,7 @@ def test_after_a_kill_every_flight_has_exactly_one_record_and_it_is_right(tmp_pa
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_after_two_machines_are_lost_with_their_disks_every_flight_has_exactly_one_record(tmp_path: Path) -> None:
     options = DemoOptions(flights=FLIGHTS_ON_MACHINES, kills=2, machines=3, out=tmp_path / "out")
     prepare_directory(options.out)

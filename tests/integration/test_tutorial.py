@@ -142,7 +142,7 @@ def reader(tmp_path: Path) -> Iterator[Reader]:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_a_reader_of_the_tutorial_sees_what_it_says(reader: Reader) -> None:
     """Promise 1, with a database: service and primary are killed in the middle of the work."""
     last = ""

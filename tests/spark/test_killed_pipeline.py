@@ -10,7 +10,7 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(900)
 def test_each_number_is_in_the_table_and_in_the_queue_once_and_the_audit_passes(tmp_path: Path) -> None:
     script = ROOT / "examples" / "killed_pipeline.py"
     done = subprocess.run(

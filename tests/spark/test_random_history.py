@@ -27,7 +27,7 @@ HISTORIES = 20
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(900)
 def test_random_histories_of_a_real_broker_raise_no_alarm(spark: SparkSession, tmp_path: Path) -> None:
     """Topics, selectors, priorities, groups, delays, expiry, transactions, administration, full disks and crashes."""
     histories: list[list[LogRecord]] = []

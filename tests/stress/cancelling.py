@@ -33,7 +33,7 @@ when_full = "fail"
 match = "in.#"
 maximum_deliveries = 0
 """
-COMES_S = 20.0
+COMES_S = 60.0
 CANCELLED_WITHIN_S = 0.004
 
 

@@ -32,8 +32,8 @@ from legato.client import (
 )
 from tests.support.broker import broker_pair
 
-COMES_S = 10.0
-HANGS_AFTER_S = 20.0
+COMES_S = 30.0
+HANGS_AFTER_S = 60.0
 LUMP = 10
 _MEAN_S = {AcknowledgeMode.AUTO: 0.0003, AcknowledgeMode.DUPS_OK: 0.0003}
 """Between two interruptions; where nothing waits for the broker they come thicker."""

@@ -20,7 +20,7 @@ VARIABLE = "LEGATO_MEASURED"
 NOTED_S = 0.005
 TURN_S_MAX = 0.05
 """The promise: what one event of a peer may cost."""
-ALLOWANCE = 4
+ALLOWANCE = 10
 """A machine with all its processors in use is slower than alone by so much; a bomb costs a hundred promises."""
 
 

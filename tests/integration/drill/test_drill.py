@@ -18,7 +18,7 @@ ARGUMENTS += ["--every", "0.5", "--rate", "10", "--seed", "1", "--no-spark"]
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_a_drill_accounts_for_every_message_and_notices_when_one_is_missing(tmp_path: Path) -> None:
     out = tmp_path / "out"
     done = CliRunner().invoke(app, [*ARGUMENTS, "--out", str(out), "--json", str(tmp_path / "result.json")])

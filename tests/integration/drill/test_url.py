@@ -37,7 +37,7 @@ def broker(tmp_path: Path) -> Iterator[Server]:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(600)
 def test_somebody_elses_brokers_are_left_as_they_were_found(broker: Server, tmp_path: Path) -> None:
     url = f"amqps://ann:pw@127.0.0.1:{broker.port}?tls_ca_file={tmp_path / 'certificate.pem'}"
     arguments = ["--count", "2", "--faults", "cut,kill-client", "--every", "0.5", "--rate", "20", "--seed", "3"]

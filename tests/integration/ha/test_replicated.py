@@ -385,10 +385,10 @@ def test_a_broker_says_at_once_that_servers_of_the_log_do_not_answer_and_goes_on
         assert broker.role == "backup"
         broker.wait_for_log("the replica waits: no server of the log answers", 0.9 * PATIENCE_S)
         said = f"{address} (refuses connections)"
-        assert said in broker.log.read_text()
+        broker.wait_for_log(said)
+        eventually(lambda: said in readiness(broker)["replication"]["trouble"][0], "it does not say so")
         ready = readiness(broker)
         assert (ready["status"], ready["ready"], ready["replication"]["state"]) == (503, False, "waits")
-        assert said in ready["replication"]["trouble"][0]
         assert ready["replication"]["since"]
         eventually(lambda: bool(members_of(broker.store)[0]["trouble"]), "its record among the members does not say so")
         for command in (

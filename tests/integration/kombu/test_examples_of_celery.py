@@ -31,11 +31,11 @@ def add(x, y):
 CALLING = """
 from tasks import add
 result = add.delay(4, 4)
-assert result.get(timeout=20) == 8
+assert result.get(timeout=60) == 8
 assert result.ready()
 failed = add.delay(2, 'two')
 try:
-    failed.get(timeout=20)
+    failed.get(timeout=60)
 except TypeError as error:
     print('propagated', error)
 assert failed.failed() and failed.state == 'FAILURE'
@@ -65,16 +65,16 @@ CANVAS = """
 from celery import chain, chord, group
 from tasks import add, mul, xsum
 
-assert add.apply_async((2, 2), countdown=1).get(timeout=20) == 4
-assert add.signature((2, 2), countdown=0).delay().get(timeout=20) == 4
-assert add.s(2).delay(8).get(timeout=20) == 10
-assert group(add.s(i, i) for i in range(10))().get(timeout=40) == [0, 2, 4, 6, 8, 10, 12, 14, 16, 18]
-assert group(add.s(i) for i in range(10))(10).get(timeout=40) == list(range(10, 20))
-assert chain(add.s(4, 4) | mul.s(8))().get(timeout=20) == 64
-assert (add.s(4, 16) | mul.s(2) | mul.s(4))().get(timeout=20) == 160
+assert add.apply_async((2, 2), countdown=1).get(timeout=60) == 4
+assert add.signature((2, 2), countdown=0).delay().get(timeout=60) == 4
+assert add.s(2).delay(8).get(timeout=60) == 10
+assert group(add.s(i, i) for i in range(10))().get(timeout=60) == [0, 2, 4, 6, 8, 10, 12, 14, 16, 18]
+assert group(add.s(i) for i in range(10))(10).get(timeout=60) == list(range(10, 20))
+assert chain(add.s(4, 4) | mul.s(8))().get(timeout=60) == 64
+assert (add.s(4, 16) | mul.s(2) | mul.s(4))().get(timeout=60) == 160
 assert chord((add.s(i, i) for i in range(10)), xsum.s())().get(timeout=60) == 90
 assert (group(add.s(i, i) for i in range(10)) | xsum.s())().get(timeout=60) == 90
-assert [sum(each) for each in zip(*add.chunks(zip(range(10), range(10)), 10)().get(timeout=20))]
+assert [sum(each) for each in zip(*add.chunks(zip(range(10), range(10)), 10)().get(timeout=60))]
 print('done')
 """
 
@@ -122,10 +122,10 @@ def add(self, x, y):
 """
 ROUTED = """
 from tasks import add, compress
-assert compress.delay('a.avi').get(timeout=20) == 'media.video.compress'
-assert add.delay(1, 2).get(timeout=20) == 'default'
-assert add.apply_async((1, 2), exchange='media', routing_key='media.image.thumb').get(timeout=20) == 'media.image.thumb'
-assert add.apply_async((1, 2), queue='images').get(timeout=20) == 'media.image.#'
+assert compress.delay('a.avi').get(timeout=60) == 'media.video.compress'
+assert add.delay(1, 2).get(timeout=60) == 'default'
+assert add.apply_async((1, 2), exchange='media', routing_key='media.image.thumb').get(timeout=60) == 'media.image.thumb'
+assert add.apply_async((1, 2), queue='images').get(timeout=60) == 'media.image.#'
 print('done')
 """
 
@@ -162,7 +162,7 @@ def test_an_example_of_celerys_documentation_runs_on_legato(
                     env=environment,
                     capture_output=True,
                     text=True,
-                    timeout=100,
+                    timeout=280,
                     check=False,
                 )
                 assert run.stdout.rstrip().endswith("done"), run.stderr + log.read_text()

@@ -37,7 +37,7 @@ management = "administer"
 
 def until(trail: Path, found: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
     """The first line of the trail that is meant, as soon as it is there."""
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
         lines = [json.loads(line) for line in trail.read_text().splitlines()] if trail.exists() else []
         for line in lines:

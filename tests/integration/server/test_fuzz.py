@@ -17,7 +17,7 @@ from tests.support.measured_broker import MeasuredServer
 INPUTS, INPUTS_OF_USERS = examples(2000), examples(600)
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 def test_no_mutated_input_holds_up_or_breaks_a_broker(tmp_path: Path) -> None:
     """`python -m tests.support.fuzz --only SEED` sends the input again that an error names."""
     server = MeasuredServer(tmp_path / "store")
@@ -29,7 +29,7 @@ def test_no_mutated_input_holds_up_or_breaks_a_broker(tmp_path: Path) -> None:
         server.kill()
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 def test_no_mutated_input_of_a_user_holds_up_or_breaks_a_broker_with_roles(tmp_path: Path) -> None:
     """`python -m tests.support.fuzz --users --only SEED`; half of them come from one who may do little."""
     server = with_users(tmp_path)

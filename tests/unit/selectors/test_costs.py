@@ -21,7 +21,7 @@ from legato.selectors.patterns import matcher_of
 from legato.selectors.selector import _CACHE_CHARACTERS, _kept
 
 TURN_S = 0.05
-ALLOWANCE = 4
+ALLOWANCE = 10
 """A busy machine is slower than an idle one; what was wrong took seconds to hours."""
 LONGEST = limits.SELECTOR_CHARACTERS_MAX
 
