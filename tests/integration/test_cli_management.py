@@ -128,7 +128,7 @@ def test_a_paused_queue_gives_nothing_until_it_is_resumed(broker: Server) -> Non
     assert legato(broker, "queue", "pause", "paused").returncode == 0
     assert legato(broker, "receive", "paused", "--wait", "0.3").returncode == 1
     assert legato(broker, "queue", "resume", "paused").returncode == 0
-    assert legato(broker, "receive", "paused", "--wait", "5").stdout == "tea\n"
+    assert legato(broker, "receive", "paused", "--wait", "60").stdout == "tea\n"
 
 
 def test_a_queue_is_shown_with_its_settings(broker: Server) -> None:

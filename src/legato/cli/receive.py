@@ -25,7 +25,7 @@ def receive(
     """
     from legato.cli.management import missing_queue
     from legato.cli.rendering import say_message
-    from legato.client import AcknowledgeMode, ConnectionFactory
+    from legato.client import AcknowledgeMode, ConnectionFactory, Message
     from legato.client.failover.uri import short_wait
 
     received = 0
@@ -36,7 +36,13 @@ def receive(
         connection.start()
         missing = missing_queue(connection, url, queue)
         consumer = session.create_consumer(session.create_queue(queue))
-        while (not count or received < count) and (message := consumer.receive(timeout_s=wait_s)) is not None:
+
+        def come() -> Message | None:
+            """The next message: what waits in the queue comes, however short the wait is and busy the broker."""
+            message = consumer.receive(timeout_s=wait_s)
+            return consumer.receive_no_wait() if message is None else message
+
+        while (not count or received < count) and (message := come()) is not None:
             say_message(message, as_json=as_json)
             # Printed first: a message whose line never reached the terminal comes again.
             message.acknowledge()

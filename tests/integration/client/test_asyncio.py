@@ -27,7 +27,7 @@ def tell(calm_pair: BrokerPair) -> Callable[..., None]:
         async def main() -> None:
             async with ConnectionFactory(calm_pair.url, **options).create_connection() as connection:
                 connection.start()
-                await asyncio.wait_for(story(connection), WAIT_S)
+                await asyncio.wait_for(story(connection), 4 * WAIT_S)
 
         asyncio.run(main())
 

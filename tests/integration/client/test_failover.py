@@ -206,7 +206,7 @@ class held_back:
     def __enter__(self) -> None:
         def hold() -> None:
             self._held.set()
-            assert self._go_on.wait(WAIT_S)
+            assert self._go_on.wait(4 * WAIT_S)
 
         self._transport.post(hold)
         assert self._held.wait(WAIT_S)

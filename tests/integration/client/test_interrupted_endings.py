@@ -103,7 +103,7 @@ def test_whatever_receives_waits_for_the_end_of_a_cancelled_rollback(
     with ConnectionFactory(calm_pair.url).create_connection() as connection:
         connection.start()
         send(connection, queue_name, "0", "1", "2")
-        asyncio.run(asyncio.wait_for(story(), WAIT_S))
+        asyncio.run(asyncio.wait_for(story(), 4 * WAIT_S))
         assert drain(connection, queue_name) == ["1", "2"]
 
 
@@ -138,7 +138,7 @@ def test_what_came_while_a_listener_was_cancelled_in_its_rollback_waits(calm_pai
     with ConnectionFactory(calm_pair.url).create_connection() as connection:
         connection.start()
         send(connection, queue_name, "0", "1")
-        asyncio.run(asyncio.wait_for(story(), WAIT_S))
+        asyncio.run(asyncio.wait_for(story(), 4 * WAIT_S))
         assert heard == ["0", "0"]
         assert drain(connection, queue_name) == ["1"]
 
@@ -180,7 +180,7 @@ def test_receive_waits_for_the_refusal_of_a_cancelled_commit(small: BrokerPair, 
     with ConnectionFactory(small.url).create_connection() as connection:
         connection.start()
         send(connection, queue_name, "0", "1")
-        asyncio.run(asyncio.wait_for(story(), WAIT_S))
+        asyncio.run(asyncio.wait_for(story(), 4 * WAIT_S))
         assert drain(connection, queue_name) == ["1"]
 
 
@@ -207,7 +207,7 @@ def test_commit_called_again_raises_what_the_cancelled_one_could_not_say(
     with ConnectionFactory(small.url).create_connection() as connection:
         connection.start()
         send(connection, queue_name, "0")
-        asyncio.run(asyncio.wait_for(story(), WAIT_S))
+        asyncio.run(asyncio.wait_for(story(), 4 * WAIT_S))
         assert drain(connection, queue_name) == ["0"]
 
 

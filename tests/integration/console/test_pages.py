@@ -155,9 +155,10 @@ def test_a_reissue_at_a_rate_goes_on_in_the_background_and_can_be_stopped(
 ) -> None:
     bury(legato_broker, "orders", 5)
     visitor.see("/dead-letters/queue", queue="DLQ.orders")
-    said = visitor.send("/dead-letters/reissue", queue="DLQ.orders", scope="all", per_second="0.1")
+    said = visitor.send("/dead-letters/reissue", queue="DLQ.orders", scope="all", per_second="0.01")
     assert "Begun: 5 dead letters" in said
     assert "of 5 dead letters of DLQ.orders reissued" in said
+    eventually(lambda: legato_broker.waiting("orders") == 1)
     stopped = visitor.send("/dead-letters/stop", job="1", queue="DLQ.orders")
     assert "then it was stopped" in stopped
     assert legato_broker.waiting("orders") == 1

@@ -38,7 +38,7 @@ def serve(app: FastStream, story: Callable[[], Coroutine[Any, Any, None]]) -> No
     """Run the application while a story is told, as `faststream run` does."""
 
     async def main() -> None:
-        async with asyncio.timeout(WAIT_S), TestApp(app):
+        async with asyncio.timeout(4 * WAIT_S), TestApp(app):
             await story()
 
     asyncio.run(main())
