@@ -14,7 +14,6 @@ import secrets
 import threading
 import time
 from collections.abc import Callable
-from enum import StrEnum
 from pathlib import Path
 
 import msgspec
@@ -36,6 +35,7 @@ from legato.replication.commits import ReplicatedCommits
 from legato.replication.log import BEGINNING, Following, ReplicatedLog
 from legato.replication.log_watch import LogWatch
 from legato.replication.replica import Replica
+from legato.replication.replica_status import Activity, LogServerStatus, ReplicaStatus
 from legato.replication.versions import EpochVersions
 from legato.replication.waiting import Waiting
 from legato.store.commit_records import AnyRecord, Beat, CommitRecord, EpochRecord, encode_epoch
@@ -59,58 +59,6 @@ FOLLOWING, LOOKING, APPENDING = "following", "looking", "appending"
 """Parts of a replica that may wait: who applies what comes, who looks at the log's servers, who appends."""
 UNACKNOWLEDGED = "the log acknowledges nothing now: an election, no quorum, or a slow network"
 SEED = "copy the store of another broker (legato store backup there, legato replica seed here)"
-
-
-class Activity(StrEnum):
-    """What a replica is doing."""
-
-    FOLLOWS = "follows"
-    LEADS = "leads"
-    WAITS = "waits"
-
-
-class LogServerStatus(msgspec.Struct, frozen=True):
-    """One server of the log; fields as of `ReplicaHealth`."""
-
-    server: str
-    leads: bool
-    current: bool
-    lag: int
-    synced: bool | None
-
-
-class ReplicaStatus(msgspec.Struct, frozen=True):
-    """A replica and its log, for people.
-
-    Args:
-        state: whether it follows the log, leads, or waits for the log or for room.
-        group: whose log it is.
-        sequence: of the last record that it has.
-        behind: records of the log that it lacks; None if the log does not say.
-        commits: of its store.
-        voided: records that it passed over.
-        lease_ms: for so long a primary answers without the log.
-        sure: whether a primary may answer now.
-        quorum: whether the log can acknowledge anything; None if that is not known.
-        log_bytes: that the log keeps.
-        servers: of the log.
-        trouble: what is wrong, in sentences; empty if nothing is.
-        since_us: since when it waits, microseconds since 1970; None if it does not.
-    """
-
-    state: str
-    group: str
-    sequence: int
-    behind: int | None
-    commits: int
-    voided: int
-    lease_ms: int
-    sure: bool
-    quorum: bool | None
-    log_bytes: int
-    servers: list[LogServerStatus]
-    trouble: list[str]
-    since_us: int | None = None
 
 
 class LogArbiter:

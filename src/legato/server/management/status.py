@@ -9,7 +9,7 @@ import msgspec
 
 from legato import __version__
 from legato.core.broker import Broker
-from legato.replication.arbiter import ReplicaStatus
+from legato.replication.replica_status import ReplicaStatus
 from legato.server.config.configuration import Config
 from legato.server.limits.memory_mark import HeldMemory
 from legato.server.links.membership import Membership

@@ -23,7 +23,7 @@ import msgspec
 
 from legato.ha.members import list_members
 from legato.ha.roles import Role
-from legato.replication.arbiter import ReplicaStatus
+from legato.replication.replica_status import ReplicaStatus
 from legato.server.config.configuration import Config
 from legato.server.monitoring.answers import Answer, Request
 from legato.server.monitoring.loop_watch import LoopWatch

@@ -23,7 +23,7 @@ from legato.core.records import Meta
 from legato.errors import ConfigError, FencedError, StoreError
 from legato.ha.heartbeat_connection import BACKUP_USER
 from legato.ha.lease import Lease, Standing
-from legato.replication.arbiter import ReplicaStatus
+from legato.replication.replica_status import ReplicaStatus
 from legato.server.access.access import Access
 from legato.server.access.roles import read_roles
 from legato.server.config.addresses import Addresses

@@ -1,0 +1,59 @@
+"""A replica and its log, for people."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+import msgspec
+
+
+class Activity(StrEnum):
+    """What a replica is doing."""
+
+    FOLLOWS = "follows"
+    LEADS = "leads"
+    WAITS = "waits"
+
+
+class LogServerStatus(msgspec.Struct, frozen=True):
+    """One server of the log; fields as of `ReplicaHealth`."""
+
+    server: str
+    leads: bool
+    current: bool
+    lag: int
+    synced: bool | None
+
+
+class ReplicaStatus(msgspec.Struct, frozen=True):
+    """A replica and its log, for people.
+
+    Args:
+        state: whether it follows the log, leads, or waits for the log or for room.
+        group: whose log it is.
+        sequence: of the last record that it has.
+        behind: records of the log that it lacks; None if the log does not say.
+        commits: of its store.
+        voided: records that it passed over.
+        lease_ms: for so long a primary answers without the log.
+        sure: whether a primary may answer now.
+        quorum: whether the log can acknowledge anything; None if that is not known.
+        log_bytes: that the log keeps.
+        servers: of the log.
+        trouble: what is wrong, in sentences; empty if nothing is.
+        since_us: since when it waits, microseconds since 1970; None if it does not.
+    """
+
+    state: str
+    group: str
+    sequence: int
+    behind: int | None
+    commits: int
+    voided: int
+    lease_ms: int
+    sure: bool
+    quorum: bool | None
+    log_bytes: int
+    servers: list[LogServerStatus]
+    trouble: list[str]
+    since_us: int | None = None
