@@ -37,6 +37,7 @@ VERSIONS_NAME = "versions.json"
 """In the directory of a store."""
 EPOCHS_KEPT = 8
 """A power cut may undo the store's last commit, and with it the beginning of an epoch."""
+OWNERS_ONLY = 0o600
 _FACTS, _FORMAT = "facts known", "format"
 """Rules that grow from version to version. Who knows more facts can apply those of former versions."""
 _SHORT_ARRAY, _LENGTH = 0x90, 0x0F
@@ -95,6 +96,7 @@ def copy_versions(source: Path, to: Path) -> None:
     (to / VERSIONS_NAME).unlink(missing_ok=True)
     if (source / VERSIONS_NAME).is_file():
         copy_file(source / VERSIONS_NAME, to / VERSIONS_NAME)
+        (to / VERSIONS_NAME).chmod(OWNERS_ONLY)
 
 
 def read_record(record: Record, version: EpochVersion | None) -> AnyRecord:

@@ -288,6 +288,7 @@ def test_the_copies_of_administrators_have_the_versions_too(tmp_path: Path) -> N
         assert done.returncode == 0, done.stderr
     for name in "bcde":
         assert EpochVersions(tmp_path / name).of(1) == said()
+        assert (tmp_path / name / VERSIONS_NAME).stat().st_mode & 0o077 == 0, "brokers refuse what others can read"
 
 
 def test_a_position_of_the_log_is_named_whose_record_cannot_be_read(tmp_path: Path) -> None:
