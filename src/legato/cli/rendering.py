@@ -217,7 +217,19 @@ def replication_lines(replication: dict[str, Any] | None) -> list[tuple[str, str
     if unsynced := [quoted(each["server"]) for each in servers if each["synced"] is False]:
         lines.append((f"{', '.join(unsynced)} confirms before it writes to disk: a power cut loses messages.", "red"))
     lines += [(f"The log: {said}.".replace("..", "."), "yellow") for said in replication["trouble"]]
+    lines += [backup_line(each) for each in replication.get("backups", ())]
     return lines
+
+
+def backup_line(backup: dict[str, Any]) -> tuple[str, str]:
+    """Another broker of a group in a sentence, with a style."""
+    behind = "has all records" if not backup["behind"] else f"is {backup['behind']:,} records behind"
+    line = f"The backup at {quoted(backup['listen'])} (Legato {quoted(backup['version'])}) {behind}"
+    if backup["away"]:
+        line += f" and was last heard {age(backup['heard_s'])} ago"
+    if not backup["trouble"]:
+        return f"{line}.", "dim"
+    return f"{line}: {sentence(backup['trouble'])}.".replace("..", "."), "yellow"
 
 
 def group_lines(group: dict[str, Any] | None) -> list[str]:
@@ -288,13 +300,13 @@ def _shown(column: str, value: Any) -> str:
     if column == "bytes":
         return size(value)
     if column == "head_age_s":
-        return "" if value is None else _age(value)
+        return "" if value is None else age(value)
     if isinstance(value, float):
         return f"{value:,.0f}" if value else ""
     return _cell(value)
 
 
-def _age(seconds: float) -> str:
+def age(seconds: float) -> str:
     """A time in the unit that makes it short."""
     for limit, divisor, unit in ((120, 1, "s"), (7200, 60, "min"), (172_800, 3600, "h")):
         if seconds < limit:

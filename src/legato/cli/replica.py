@@ -2,20 +2,41 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from legato.cli.commands import Commands
 from legato.cli.failures import EXIT_FAILED
+from legato.cli.log import (
+    AuthoritiesOption,
+    CertificateOption,
+    CredentialsOption,
+    KeyOption,
+    Login,
+    PasswordOption,
+    ServersArgument,
+    TimeoutOption,
+    TokenOption,
+    UserOption,
+)
 from legato.cli.options import JsonOption
 from legato.cli.output import say, say_json
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from legato.replication.nats import NatsRegister, NatsSettings
 
 app = Commands(
     name="replica",
     help="A store that brokers keep the same on several machines: how far it is, and whether it has what others have.",
 )
+
+
+GroupOption = Annotated[str, typer.Option("--group", help="The group.", metavar="NAME")]
 
 
 @app.command("status")
@@ -146,3 +167,89 @@ def seed(
     )
     if before is not None:
         say(f"what it had before is in {before.name}")
+
+
+@app.command("list")
+def list_replicas(
+    servers: ServersArgument,
+    group: GroupOption = "legato",
+    user: UserOption = None,
+    password_file: PasswordOption = None,
+    credentials_file: CredentialsOption = None,
+    ca_file: AuthoritiesOption = None,
+    certificate_file: CertificateOption = None,
+    key_file: KeyOption = None,
+    token_file: TokenOption = None,
+    timeout_s: TimeoutOption = 10.0,
+    as_json: JsonOption = False,
+) -> None:
+    """List the brokers of a group as the servers of its log know them, whether a broker serves or not.
+
+    Example: legato replica list nats://log-1,nats://log-2,nats://log-3 --group orders
+    """
+    import dataclasses
+
+    import msgspec
+
+    from legato.cli.rendering import age
+    from legato.quoting import quoted, sentence
+
+    login = Login(user, password_file, credentials_file, ca_file, certificate_file, key_file, token_file)
+    with _register(login.settings(servers, group), timeout_s) as register:
+        found = register.entries(timeout_s)
+    if as_json:
+        say_json([msgspec.to_builtins(dataclasses.asdict(each)) for each in found])
+        return
+    for each in found:
+        entry = each.entry
+        where = f"record {entry.sequence:,} of the log" if entry.sequence else "no record of the log"
+        say(
+            f"{quoted(entry.listen)}  {quoted(entry.state)}, commit {entry.commits:,} of epoch {entry.epoch}, {where}, "
+            f"Legato {quoted(entry.version)}, {age(each.age_s)} ago"
+        )
+        if entry.trouble:
+            say(f"  {sentence(entry.trouble)}", fg=typer.colors.YELLOW)
+    if not found:
+        say(f"no broker of the group {quoted(group)} has registered there")
+
+
+@app.command("forget")
+def forget(
+    servers: ServersArgument,
+    listen: Annotated[
+        str, typer.Argument(metavar="HOST:PORT", help="Of the broker, as it is listed.", show_default=False)
+    ],
+    group: GroupOption = "legato",
+    user: UserOption = None,
+    password_file: PasswordOption = None,
+    credentials_file: CredentialsOption = None,
+    ca_file: AuthoritiesOption = None,
+    certificate_file: CertificateOption = None,
+    key_file: KeyOption = None,
+    token_file: TokenOption = None,
+    timeout_s: TimeoutOption = 10.0,
+) -> None:
+    """Forget a broker of a group that is gone for good, so that its primary does not miss it. One that runs comes back.
+
+    Example: legato replica forget nats://log-1,nats://log-2,nats://log-3 three.example:5672 --group orders
+    """
+    from legato.quoting import quoted
+
+    login = Login(user, password_file, credentials_file, ca_file, certificate_file, key_file, token_file)
+    with _register(login.settings(servers, group), timeout_s) as register:
+        was_there = register.forget(listen, timeout_s)
+    if not was_there:
+        say(f"no broker {quoted(listen)} of the group {quoted(group)} has registered there", err=True)
+        raise typer.Exit(EXIT_FAILED)
+    say(f"{quoted(listen)} is no broker of the group {quoted(group)} any more")
+
+
+@contextmanager
+def _register(settings: NatsSettings, timeout_s: float) -> Iterator[NatsRegister]:
+    from legato.replication.nats import open_register
+
+    register = open_register(settings, timeout_s)
+    try:
+        yield register
+    finally:
+        register.close()

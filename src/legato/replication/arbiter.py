@@ -18,6 +18,7 @@ from pathlib import Path
 
 import msgspec
 
+from legato import __version__
 from legato.errors import (
     FencedError,
     LegatoError,
@@ -32,8 +33,10 @@ from legato.errors import (
 from legato.ha.lock import Holder
 from legato.quoting import quoted, sentence
 from legato.replication.commits import ReplicatedCommits
-from legato.replication.log import BEGINNING, Following, ReplicatedLog
+from legato.replication.log import BEGINNING, Following, LogHealth, ReplicatedLog
 from legato.replication.log_watch import LogWatch
+from legato.replication.register import Entry, Register
+from legato.replication.registration import Registration
 from legato.replication.replica import Replica
 from legato.replication.replica_status import Activity, LogServerStatus, ReplicaStatus
 from legato.replication.versions import EpochVersions
@@ -76,6 +79,7 @@ class LogArbiter:
         seed: closes the store that the log does not reach back to, and gives one that it does; None if that is not to
             be had.
         directory: of the store; None if it has none.
+        register: of the group's replicas; None if there is none.
     """
 
     def __init__(
@@ -91,6 +95,7 @@ class LogArbiter:
         stop_opening: Callable[[], None] = lambda: None,
         seed: Callable[[ReplicatedLog, LmdbStore], LmdbStore] | None = None,
         directory: Path | None = None,
+        register: Register | None = None,
     ) -> None:
         self.predecessor: Holder | None = None
         self.is_on_new_file = False
@@ -105,6 +110,8 @@ class LogArbiter:
         self._seed = seed
         self._log: ReplicatedLog | None = None
         self._watch: LogWatch | None = None
+        self._register = register
+        self._registration: Registration | None = None
         self._beside = beside
         self._log_bytes_max = log_bytes_max
         self._listen = listen
@@ -204,11 +211,11 @@ class LogArbiter:
 
     def status(self) -> ReplicaStatus:
         """The replica, for people."""
-        replica, watch, waiting = self.replica, self._watch, self.waiting
-        health = None if watch is None or watch.trouble else watch.health
+        replica, waiting, health = self.replica, self.waiting, self._health()
+        registration = self._registration
         sequence = replica.position.sequence
         return ReplicaStatus(
-            state=Activity.LEADS if self.held else Activity.WAITS if waiting.why else Activity.FOLLOWS,
+            state=self._activity,
             group="" if self._log is None else self._log.group,
             sequence=sequence,
             behind=None if health is None else max(health.last - sequence, 0),
@@ -222,7 +229,11 @@ class LogArbiter:
                 LogServerStatus(each.server, each.leads, each.current, each.lag, each.synced)
                 for each in (() if health is None else health.replicas)
             ],
-            trouble=list(dict.fromkeys([*waiting.why, *(() if health is None else health.trouble)])),
+            trouble=[
+                *dict.fromkeys([*waiting.why, *(() if health is None else health.trouble)]),
+                *((registration.trouble,) if registration is not None and registration.trouble else ()),
+            ],
+            backups=[] if registration is None else registration.backups(),
             since_us=waiting.since_us,
         )
 
@@ -232,6 +243,8 @@ class LogArbiter:
         with self._changed:
             self._closed = self._cancelled = True
             self._changed.notify_all()
+        if self._registration is not None:
+            self._registration.close()
         self._stop_opening()
         if self._watch is not None:
             self._watch.close()
@@ -255,6 +268,7 @@ class LogArbiter:
                         lambda: self.replica.kept,
                         self._note_look,
                     )
+                    self._begin_registration()
                 self._claiming = False
                 self.waiting.end(APPENDING)
                 self._follow(self._log)
@@ -276,6 +290,35 @@ class LogArbiter:
             except Exception as error:
                 self._fail(StoreError(f"an unforeseen error: {error!r}"))
                 raise
+
+    def _begin_registration(self) -> None:
+        if self._register is not None:
+            self._registration = Registration(
+                self._register, self._entry, lambda: self.held, self._health, self._log_bytes_max
+            )
+
+    def _health(self) -> LogHealth | None:
+        watch = self._watch
+        return None if watch is None or watch.trouble else watch.health
+
+    def _entry(self) -> Entry:
+        """What the register is to say of this replica."""
+        replica, health = self.replica, self._health()
+        sequence = replica.position.sequence
+        return Entry(
+            self._listen,
+            __version__,
+            self._activity,
+            replica.epoch,
+            replica.commits,
+            sequence,
+            None if health is None else max(health.last - sequence, 0),
+            "; ".join(self.waiting.why),
+        )
+
+    @property
+    def _activity(self) -> Activity:
+        return Activity.LEADS if self.held else Activity.WAITS if self.waiting.why else Activity.FOLLOWS
 
     def _waited_while_held(self) -> bool:
         """Wait for a part of the lease, or until this broker is not the primary; whether it is not."""
@@ -318,6 +361,8 @@ class LogArbiter:
         return False
 
     def _fail(self, error: LegatoError) -> None:
+        if self._registration is not None and not self._closed:
+            self._registration.say_last(sentence(error))
         with self._changed:
             if not self._closed:
                 log.critical("! this replica follows no longer: %s", sentence(error))

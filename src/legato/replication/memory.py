@@ -1,5 +1,6 @@
 """A log in the memory of one process, with faults to order: for tests of what uses a log."""
 
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from threading import Condition
@@ -8,6 +9,7 @@ from legato.errors import LogUnavailableError
 from legato.replication.chained_log import ChainedLog
 from legato.replication.engine import AppendRefused, Bounds, EngineHealth, Message
 from legato.replication.log import ReplicaHealth
+from legato.replication.register import Entry, Registered
 
 MESSAGE_BYTES_MAX = 1 << 20
 
@@ -33,6 +35,12 @@ class MemoryServers:
         self._answers_to_lose = 0
         self._requests_to_lose = 0
         self._deposed_last: int | None = None
+        self.entries: dict[str, tuple[Entry, float]] = {}
+        """Of the register, by their `listen`, and when they were said, by `time.monotonic()`."""
+
+    def register(self) -> "MemoryRegister":
+        """The register of the group's replicas."""
+        return MemoryRegister(self)
 
     def log(self, group: str) -> ChainedLog:
         """The log, for one broker of a group. Brokers that share it get an object each."""
@@ -231,3 +239,32 @@ class MemoryWatch:
         with self._servers.changed:
             self._closed = True
             self._servers.changed.notify_all()
+
+
+class MemoryRegister:
+    """The register beside a log in memory; none while the servers are out.
+
+    Args:
+        servers: that keep it.
+    """
+
+    def __init__(self, servers: MemoryServers) -> None:
+        self._servers = servers
+
+    def say(self, entry: Entry, timeout_s: float) -> None:
+        """As `Register.say`."""
+        self._servers.wait_until_up(timeout_s)
+        former, _ = self._servers.entries.get(entry.listen, (entry, 0.0))
+        if entry.commits or not former.commits:
+            self._servers.entries[entry.listen] = entry, time.monotonic()
+
+    def entries(self, timeout_s: float) -> Sequence[Registered]:
+        """As `Register.entries`."""
+        self._servers.wait_until_up(timeout_s)
+        now_s = time.monotonic()
+        return [Registered(entry, now_s - said_s) for _, (entry, said_s) in sorted(self._servers.entries.items())]
+
+    def forget(self, listen: str, timeout_s: float) -> bool:
+        """As `Register.forget`."""
+        self._servers.wait_until_up(timeout_s)
+        return self._servers.entries.pop(listen, None) is not None

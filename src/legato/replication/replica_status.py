@@ -25,6 +25,32 @@ class LogServerStatus(msgspec.Struct, frozen=True):
     synced: bool | None
 
 
+class BackupStatus(msgspec.Struct, frozen=True):
+    """Another broker of the group, as its primary knows it.
+
+    Args:
+        listen: where it would serve.
+        state: whether it follows the log or waits, as it said last.
+        version: of Legato.
+        commits: of its store, as it said last.
+        sequence: of the last record that it had then.
+        behind: records of the log that it lacks.
+        heard_s: so long ago it said that.
+        away: it has not said anything for longer than brokers are silent.
+        trouble: what is wrong with it, in a sentence; empty if nothing is.
+    """
+
+    listen: str
+    state: str
+    version: str
+    commits: int
+    sequence: int
+    behind: int
+    heard_s: float
+    away: bool
+    trouble: str
+
+
 class ReplicaStatus(msgspec.Struct, frozen=True):
     """A replica and its log, for people.
 
@@ -41,6 +67,7 @@ class ReplicaStatus(msgspec.Struct, frozen=True):
         log_bytes: that the log keeps.
         servers: of the log.
         trouble: what is wrong, in sentences; empty if nothing is.
+        backups: the other brokers of the group, if this one is the primary.
         since_us: since when it waits, microseconds since 1970; None if it does not.
     """
 
@@ -56,4 +83,5 @@ class ReplicaStatus(msgspec.Struct, frozen=True):
     log_bytes: int
     servers: list[LogServerStatus]
     trouble: list[str]
+    backups: list[BackupStatus] = []
     since_us: int | None = None

@@ -200,6 +200,7 @@ def _write(directory: Path, versions: Sequence[EpochVersion]) -> None:
     """
     coming = directory / f"{VERSIONS_NAME}.new"
     with coming.open("wb") as file:
+        os.fchmod(file.fileno(), OWNERS_ONLY)
         file.write(msgspec.json.format(msgspec.json.encode(versions)) + b"\n")
         file.flush()
         os.fsync(file.fileno())

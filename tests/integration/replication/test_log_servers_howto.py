@@ -11,7 +11,8 @@ import trustme
 from legato.errors import LogUnavailableError
 from legato.processes.log_servers import LogServers, nats_server
 from legato.replication.log import BEGINNING
-from legato.replication.nats import NatsSettings, open_log
+from legato.replication.nats import NatsSettings, open_log, open_register
+from legato.replication.register import Entry
 from tests.conformance.replicated_log.log import claim, data_of, health_when, read_all, take
 
 PAGE = Path(__file__).parents[3] / "docs" / "howto" / "log-servers.md"
@@ -70,6 +71,17 @@ def test_brokers_find_all_they_need(documented: LogServers, directory: Path) -> 
     assert log.health().first == place.sequence
     following.close()
     log.close()
+
+
+def test_brokers_say_how_far_they_are(documented: LogServers, directory: Path) -> None:
+    url = documented.url.replace("nats:", "tls:")
+    settings = NatsSettings(url, "orders", user="brokers", password="brokers", ca_file=directory / "ca.pem")
+    register = open_register(settings, 60.0)
+    entry = Entry("one.example:5672", "1.0", "follows", 1, 2, 3)
+    register.say(entry, 60.0)
+    assert [each.entry for each in register.entries(60.0)] == [entry]
+    assert register.forget(entry.listen, 60.0)
+    register.close()
 
 
 def test_brokers_of_one_group_have_no_rights_in_another(documented: LogServers, directory: Path) -> None:

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from legato.cli.rendering import QUEUE_COLUMNS, _age, print_nodes, print_status, replication_lines
+from legato.cli.rendering import QUEUE_COLUMNS, age, print_nodes, print_status, replication_lines
 from legato.sizes import size
 
 
@@ -27,7 +27,7 @@ def testsizes_are_short(count: int, shown: str) -> None:
     ("seconds", "shown"), [(0.4, "0 s"), (119, "119 s"), (120, "2 min"), (7200, "2 h"), (200_000, "2 d")]
 )
 def test_ages_are_short(seconds: float, shown: str) -> None:
-    assert _age(seconds) == shown
+    assert age(seconds) == shown
 
 
 def test_headings_are_divided_only_where_a_terminal_is_narrow(
@@ -110,3 +110,24 @@ def test_a_replicated_broker_says_in_words_how_its_log_is() -> None:
     assert said[2].startswith("The log has not answered for 500 ms")
     assert said[3].startswith("log-1 confirms before it writes to disk")
     assert said[4] == "The log: log-2 does not answer."
+    backup = {
+        "listen": "two.example:5672",
+        "state": "follows",
+        "version": "1.2.3",
+        "commits": 900,
+        "sequence": 1234,
+        "behind": 0,
+        "heard_s": 1.5,
+        "away": False,
+        "trouble": "",
+    }
+    late = {"listen": "three.example:5672", "behind": 1200, "away": True, "heard_s": 300.0, "trouble": "it is gone."}
+    told = replication_lines(well | {"backups": [backup, backup | late]})[1:]
+    assert told == [
+        ("The backup at two.example:5672 (Legato 1.2.3) has all records.", "dim"),
+        (
+            "The backup at three.example:5672 (Legato 1.2.3) is 1,200 records behind and was last heard 5 min ago: "
+            "it is gone.",
+            "yellow",
+        ),
+    ]

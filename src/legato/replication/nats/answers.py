@@ -3,6 +3,8 @@
 An answer with an error has the fields of a result, too, such as `"seq": 0`: the error is looked at first.
 """
 
+import base64
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -52,3 +54,8 @@ def result(data: bytes) -> dict[str, Any]:
     if error is not None:
         raise Refusal(int(error.get("err_code", 0)), str(error.get("description", "no reason given")))
     return answer
+
+
+def data_of(message: Mapping[str, Any]) -> bytes:
+    """What a message of a stream has, as the servers hand it out."""
+    return base64.b64decode(message.get("data", ""))

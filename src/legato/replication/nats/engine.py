@@ -1,7 +1,6 @@
 """A stream of NATS JetStream as the servers of a log."""
 
 import asyncio
-import base64
 import contextlib
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -195,7 +194,7 @@ class NatsEngine:
             if refusal.code == answers.NO_MESSAGE:
                 return None
             raise refusal.as_trouble() from None
-        return base64.b64decode(answer["message"].get("data", ""))
+        return answers.data_of(answer["message"])
 
     async def _read(self, first: int, last: int, limit_bytes: int, timeout_s: float) -> Sequence[Message]:
         messages: list[Message] = []

@@ -45,7 +45,7 @@ def begin_replica(config: Config, clock: Clock) -> LogArbiter:
         ConfigError: what is said of the log's servers cannot be used.
         StoreError: the store cannot be opened.
     """
-    from legato.replication.nats import Opening
+    from legato.replication.nats import NatsRegister, Opening
 
     settings = _settings(config.replication)
     # The log has a record of each commit: a journal beside it would be a second one, and what a power cut undoes of the
@@ -78,6 +78,7 @@ def begin_replica(config: Config, clock: Clock) -> LogArbiter:
         stop_opening=opening.close,
         seed=seed_store if section.seed_from else None,
         directory=config.store_directory,
+        register=NatsRegister(opening.connection, settings),
     )
 
 

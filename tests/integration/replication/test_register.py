@@ -1,0 +1,201 @@
+"""R12: a backup that falls behind is named, gets its records while the log keeps them, and a sentence after that."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import msgspec
+import pytest
+
+from legato.cli.status import ask
+from legato.client import ConnectionFactory
+from legato.errors import LogUnavailableError
+from legato.processes.log_servers import LogServers
+from legato.replication.log import LogHealth
+from legato.replication.memory import MemoryServers
+from legato.replication.nats import NatsSettings, open_register
+from legato.replication.register import Entry, Register, Registered
+from legato.replication.registration import AWAY, AWAY_S, DROPPED, FALLS_BEHIND, backup_statuses
+from legato.store.content_digest import content_digest
+from tests.support.forked_process import run_legato
+from tests.support.replicated import Group, eventually
+from tests.support.server import Server
+
+TIMEOUT_S = 60.0
+
+
+@pytest.fixture
+def group(servers: LogServers, tmp_path: Path) -> Iterator[Group]:
+    group = Group(servers, tmp_path)
+    yield group
+    group.kill_all()
+
+
+def entry(listen: str, sequence: int = 0, **other: Any) -> Entry:
+    said = Entry(listen, "1.0", "follows", epoch=1, commits=sequence, sequence=sequence, behind=0)
+    return msgspec.structs.replace(said, **other)
+
+
+@pytest.fixture(params=["memory", "nats"])
+def register(request: pytest.FixtureRequest) -> Iterator[Register]:
+    """An empty one of each kind."""
+    if request.param == "memory":
+        yield MemoryServers().register()
+    else:
+        servers: LogServers = request.getfixturevalue("servers")
+        found = open_register(NatsSettings(servers.url, f"g{uuid4().hex[:12]}"), TIMEOUT_S)
+        yield found
+        found.close()
+
+
+def test_a_register_has_the_last_word_of_each_broker(register: Register) -> None:
+    assert list(register.entries(TIMEOUT_S)) == []
+    assert not register.forget("one:1", TIMEOUT_S)
+    odd = "[::1%eth0]:5672 \u2603.*>"
+    for each in (entry("one:1", 5), entry(odd, 7), entry("one:1", 6, trouble="no room")):
+        register.say(each, TIMEOUT_S)
+    found = {each.entry.listen: each for each in register.entries(TIMEOUT_S)}
+    assert found.keys() == {"one:1", odd}
+    assert found["one:1"].entry == entry("one:1", 6, trouble="no room")
+    assert all(0 <= each.age_s < TIMEOUT_S for each in found.values())
+    assert register.forget(odd, TIMEOUT_S)
+    assert [each.entry.listen for each in register.entries(TIMEOUT_S)] == ["one:1"]
+
+
+def test_who_lost_its_store_is_not_taken_for_one_that_never_had_any(register: Register) -> None:
+    register.say(entry("one:1"), TIMEOUT_S)
+    register.say(entry("one:1", 5), TIMEOUT_S)
+    register.say(entry("one:1"), TIMEOUT_S)
+    assert [each.entry.commits for each in register.entries(TIMEOUT_S)] == [5]
+    register.say(entry("one:1", 2), TIMEOUT_S)
+    assert [each.entry.commits for each in register.entries(TIMEOUT_S)] == [2]
+
+
+def test_a_register_without_servers_raises_when_its_time_is_over() -> None:
+    servers = MemoryServers()
+    with servers.outage():
+        for call in (
+            lambda: servers.register().entries(0.01),
+            lambda: servers.register().say(entry("one:1"), 0.01),
+        ):
+            with pytest.raises(LogUnavailableError):
+                call()
+
+
+def test_what_a_primary_says_of_backups() -> None:
+    own = entry("a:1", 1_000, state="leads")
+    health = LogHealth((), 400, 1_000, 601_000, 0, ())
+
+    def told(age_s: float, log_bytes_max: int = 10_000_000, **of: Any) -> tuple[int, str]:
+        registered = [Registered(entry("b:1", **of), age_s), Registered(own, 0.0)]
+        (status,) = backup_statuses(registered, 1.0, own, health, log_bytes_max)
+        return status.behind, status.trouble
+
+    assert told(0.0, sequence=900, behind=3) == (3, "")
+    assert told(0.0, sequence=900, behind=None) == (100, "")
+    assert told(AWAY_S, sequence=900, behind=3) == (100, AWAY)
+    assert told(0.0, sequence=900, behind=3, trouble="no room") == (3, "no room")
+    assert told(0.0, 1_000_000, sequence=400, behind=601) == (601, FALLS_BEHIND)
+    assert told(AWAY_S, sequence=398, behind=0) == (602, DROPPED)
+    assert told(AWAY_S, sequence=399, behind=0) == (601, AWAY)
+    assert told(0.0, sequence=398, behind=0) == (0, "")
+    (unknown,) = backup_statuses([Registered(entry("b:1", 5, behind=None), 0.0)], 0.0, own, None, 1)
+    assert (unknown.behind, unknown.trouble) == (995, "")
+
+
+def backups(url: str) -> dict[str, dict[str, Any]]:
+    """What the status of a group's primary says of its backups."""
+    return {each["listen"]: each for each in ask(url)["replication"]["backups"]}
+
+
+def listen(broker: Server) -> str:
+    return f"127.0.0.1:{broker.port}"
+
+
+def send(url: str, count: int, size: int = 100_000) -> None:
+    with ConnectionFactory(url).create_connection() as connection, connection.create_session() as session:
+        producer = session.create_producer(session.create_queue("q"))
+        for _ in range(count):
+            producer.send(session.create_text_message("x" * size))
+
+
+def settled(group: Group) -> None:
+    """All stores have the same."""
+    eventually(lambda: len({content_digest(each.store) for each in group.brokers.values()}) == 1, "they differ")
+
+
+LOG_BYTES = 2_000_000
+PATIENT = {"LEGATO_REPLICATION_LEASE_S": "5", "LEGATO_HA_ACTIVATION_INTERVAL_S": "60"}
+
+
+def start(group: Group, name: str, role: str, config: Path) -> Server:
+    broker = group.add(name, config=config, **PATIENT).start()
+    broker.wait_for_role(role)
+    return broker
+
+
+def test_a_slow_backup_is_named_and_catches_up_while_the_log_keeps_what_it_lacks(group: Group, tmp_path: Path) -> None:
+    (config := tmp_path / "legato.toml").write_text(f"[replication]\nlog_bytes = {20 * LOG_BYTES}\n")
+    first = start(group, "a", "active", config)
+    second = start(group, "b", "backup", config)
+    url = f"amqp://{listen(first)}"
+    eventually(lambda: listen(second) in backups(url), "the backup is not named")
+    second.signal(signal.SIGSTOP)
+    send(url, 30)
+    eventually(lambda: backups(url)[listen(second)]["away"], "the backup is not missed")
+    said = backups(url)[listen(second)]
+    assert said["trouble"] == AWAY
+    assert said["behind"] >= 30
+    shown = run_legato("status", "--url", url)
+    assert f"The backup at {listen(second)}" in shown.stdout
+    second.signal(signal.SIGCONT)
+    eventually(lambda: not backups(url)[listen(second)]["trouble"], "it is still missed")
+    settled(group)
+
+
+def test_a_backup_that_the_log_forgets_is_named_and_takes_a_copy(group: Group, tmp_path: Path) -> None:
+    """The primary goes on. The backup ends with a sentence, also to be read at the primary; a copy makes it whole."""
+    (config := tmp_path / "legato.toml").write_text(f"[replication]\nlog_bytes = {LOG_BYTES}\n")
+    first = start(group, "a", "active", config)
+    second = start(group, "b", "backup", config)
+    url = f"amqp://{listen(first)}"
+    eventually(lambda: listen(second) in backups(url), "the backup is not named")
+    second.signal(signal.SIGSTOP)
+    send(url, 60)
+    eventually(lambda: backups(url)[listen(second)]["trouble"] == DROPPED, "it is not said that it is dropped")
+    first.wait_for_log(f"the backup at {listen(second)}: the log has forgotten")
+    second.signal(signal.SIGCONT)
+    second.wait_for_role("ended")
+    assert second.wait() == 1
+    assert "legato replica seed here" in second.log.read_text()
+    eventually(
+        lambda: backups(url)[listen(second)]["trouble"] == DROPPED, "the primary does not say why the backup ended"
+    )
+    listed = json.loads(run_legato("replica", "list", group.servers.url, "--group", group.name, "--json").stdout)
+    (told,) = (each["entry"] for each in listed if each["entry"]["listen"] == listen(second))
+    assert "legato replica seed here" in told["trouble"]
+    seeded = run_legato("replica", "seed", str(second.store), "--from", str(first.store))
+    assert seeded.returncode == 0, seeded.stderr
+    second.start().wait_for_role("backup")
+    eventually(lambda: not backups(url)[listen(second)]["trouble"], "it is still missed")
+    settled(group)
+
+
+def test_a_broker_that_is_gone_for_good_is_forgotten(group: Group, tmp_path: Path) -> None:
+    (config := tmp_path / "legato.toml").write_text("")
+    first = start(group, "a", "active", config)
+    second = start(group, "b", "backup", config)
+    url = f"amqp://{listen(first)}"
+    eventually(lambda: listen(second) in backups(url), "the backup is not named")
+    second.stop()
+    command = ("replica", "forget", group.servers.url, listen(second), "--group", group.name)
+    assert "is no broker of the group" in run_legato(*command).stdout
+    eventually(lambda: not backups(url), "it is still named")
+    again = run_legato(*command)
+    assert again.returncode == 1
+    assert "has registered there" in again.stderr
