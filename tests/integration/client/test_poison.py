@@ -71,8 +71,18 @@ def strict(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerPair]:
         yield pair
 
 
-@pytest.mark.parametrize("way", ["receive", "listener"])
-@pytest.mark.parametrize("mode", ["AUTO", "DUPS_OK", "CLIENT", "INDIVIDUAL", "SESSION_TRANSACTED"])
+MODES = ("AUTO", "DUPS_OK", "CLIENT", "INDIVIDUAL", "SESSION_TRANSACTED")
+LISTENERS = ("AUTO", "SESSION_TRANSACTED")
+"""What is received in another mode comes to a listener in the same way."""
+
+
+@pytest.mark.parametrize(
+    ("mode", "way"),
+    [
+        *((mode, "receive") for mode in MODES),
+        *(pytest.param(mode, "listener", marks=[] if mode in LISTENERS else pytest.mark.slow) for mode in MODES),
+    ],
+)
 def test_what_kills_every_receiver_becomes_a_dead_letter(
     strict: BrokerPair, queue_name: str, mode: str, way: str
 ) -> None:

@@ -12,7 +12,7 @@ from legato.store.lmdb import LmdbStore
 from tests.integration.store import committer
 
 
-@pytest.mark.parametrize("commits", [1, 2, 7, 30, 100])
+@pytest.mark.parametrize("commits", [1, 7, 30, *(pytest.param(many, marks=pytest.mark.slow) for many in (2, 100))])
 @pytest.mark.parametrize("keeping", [(), (1000, 8 << 20), (0.003, 1 << 20), (1000, 300_000)])
 def test_sigkill_between_and_during_commits_loses_nothing_and_tears_nothing(
     tmp_path: Path, commits: int, keeping: tuple[float, ...]
