@@ -24,7 +24,7 @@ HOST = "127.0.0.1"
 CLUSTER = "legato"
 NO_PORT = 1
 """Nobody listens there."""
-START_S = 60.0
+START_S = 120.0
 POLL_S = 0.05
 STOP_S = 30.0
 CONFIGURATION = "servers.json"

@@ -15,7 +15,7 @@ import pytest
 
 from legato.client import ConnectionFactory
 from tests.support.forked_process import start
-from tests.support.monitored import Samples, fetch, scrape, until
+from tests.support.monitored import Samples, fetch, scrape_until, until
 from tests.support.server import Server, free_port, server
 
 ROOT = Path(__file__).parents[3]
@@ -46,7 +46,7 @@ def create_queue(broker: Server) -> None:
 @pytest.fixture(scope="module")
 def samples(port: int) -> Samples:
     """All metrics of that broker."""
-    return scrape(port)
+    return scrape_until(port, lambda now: now.get("legato_queue_depth", queue="orders") is not None)
 
 
 def queries(node: Any, *keys: str) -> Iterator[str]:
