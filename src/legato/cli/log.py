@@ -177,6 +177,42 @@ def status(
         raise typer.Exit(EXIT_FAILED)
 
 
+@app.command("begin")
+def begin(
+    servers: ServersArgument,
+    group: Annotated[str, typer.Option("--group", help="The group.", metavar="NAME")] = "legato",
+    user: UserOption = None,
+    password_file: PasswordOption = None,
+    credentials_file: CredentialsOption = None,
+    ca_file: AuthoritiesOption = None,
+    certificate_file: CertificateOption = None,
+    key_file: KeyOption = None,
+    token_file: TokenOption = None,
+    timeout_s: TimeoutOption = 30.0,
+) -> None:
+    """Say that a group is new, so that a broker with an empty store begins its log before all the others have come.
+
+    Needed only if ha.addresses names brokers that do not run yet: without a word the log begins when all of them have
+    come with empty stores. It is refused if the group has a log, or a broker that had one.
+
+    Example: legato log begin nats://log-1,nats://log-2,nats://log-3 --group orders
+    """
+    from legato.replication.beginning import allow_beginning
+    from legato.replication.nats import NatsRegister, Opening
+    from legato.replication.patience import Patience
+
+    login = Login(user, password_file, credentials_file, ca_file, certificate_file, key_file, token_file)
+    settings = login.settings(servers, group)
+    opening = Opening(settings)
+    try:
+        opening.connection.wait_for_first(timeout_s)
+        last = Patience(timeout_s).insist(opening.prepared).last(timeout_s)
+        allow_beginning(NatsRegister(opening.connection, settings), group, last, timeout_s)
+    finally:
+        opening.close()
+    say(f"the log of the group {quoted(group)} begins with the next broker that has an empty store")
+
+
 @app.command("restore")
 def restore(
     store: Annotated[

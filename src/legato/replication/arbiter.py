@@ -32,6 +32,7 @@ from legato.errors import (
 )
 from legato.ha.lock import Holder
 from legato.quoting import quoted, sentence
+from legato.replication.beginning import Beginning
 from legato.replication.commits import ReplicatedCommits
 from legato.replication.log import BEGINNING, Following, LogHealth, ReplicatedLog
 from legato.replication.log_watch import LogWatch
@@ -80,6 +81,7 @@ class LogArbiter:
             be had.
         directory: of the store; None if it has none.
         register: of the group's replicas; None if there is none.
+        beginning: whether an empty log may begin with this store; None if it may.
     """
 
     def __init__(
@@ -96,6 +98,7 @@ class LogArbiter:
         seed: Callable[[ReplicatedLog, LmdbStore], LmdbStore] | None = None,
         directory: Path | None = None,
         register: Register | None = None,
+        beginning: Beginning | None = None,
     ) -> None:
         self.predecessor: Holder | None = None
         self.is_on_new_file = False
@@ -112,6 +115,8 @@ class LogArbiter:
         self._watch: LogWatch | None = None
         self._register = register
         self._registration: Registration | None = None
+        self._beginning = beginning
+        self._ask_again_s = 0.0
         self._beside = beside
         self._log_bytes_max = log_bytes_max
         self._listen = listen
@@ -436,12 +441,25 @@ class LogArbiter:
         holder = self._holder
         if holder is not None and holder.left:
             return True
-        if self.replica.position == BEGINNING and not replicated_log.last():
-            return True
+        if self.replica.position == BEGINNING:
+            if self._ask_again_s and time.monotonic() < self._ask_again_s:
+                return False
+            if not replicated_log.last():
+                return self._may_begin()
         term_s = self._lease_s * LEASE_MARGIN
         if time.monotonic() - heard_s < term_s:
             return False
         return self._silence_ms is None or self._silence_ms() >= term_s * 1000
+
+    def _may_begin(self) -> bool:
+        """Whether the log, which is empty, may begin with this store."""
+        if self._beginning is not None:
+            self._ask_again_s = time.monotonic() + PAUSE_S
+            if why := self._beginning.refusal(self.replica):
+                self._waits_to_follow = False
+                self.waiting.begin(FOLLOWING, why)
+                return False
+        return True
 
     def _claim(self, replicated_log: ReplicatedLog, following: Following) -> None:
         """Begin the next epoch behind everything; if that is refused, the replica goes on following.
@@ -462,6 +480,8 @@ class LogArbiter:
         except BaseException:
             replica.store.abandon()
             raise
+        if replica.position == BEGINNING:
+            log.info("= the group %s has a new log, which begins with this store", quoted(replicated_log.group))
         replica.finish(record, claim.began.position)
         before = self._holder
         self.predecessor = Holder(NOBODY, left=STARTED) if before is None and record.epoch == 1 else before

@@ -35,6 +35,7 @@ class MemoryServers:
         self._answers_to_lose = 0
         self._requests_to_lose = 0
         self._deposed_last: int | None = None
+        self.beginning_allowed = False
         self.entries: dict[str, tuple[Entry, float]] = {}
         """Of the register, by their `listen`, and when they were said, by `time.monotonic()`."""
 
@@ -263,6 +264,16 @@ class MemoryRegister:
         self._servers.wait_until_up(timeout_s)
         now_s = time.monotonic()
         return [Registered(entry, now_s - said_s) for _, (entry, said_s) in sorted(self._servers.entries.items())]
+
+    def allow_beginning(self, timeout_s: float) -> None:
+        """As `Register.allow_beginning`."""
+        self._servers.wait_until_up(timeout_s)
+        self._servers.beginning_allowed = True
+
+    def may_begin(self, timeout_s: float) -> bool:
+        """As `Register.may_begin`."""
+        self._servers.wait_until_up(timeout_s)
+        return self._servers.beginning_allowed
 
     def forget(self, listen: str, timeout_s: float) -> bool:
         """As `Register.forget`."""

@@ -62,5 +62,11 @@ class Register(Protocol):
     def entries(self, timeout_s: float) -> Sequence[Registered]:
         """All of them, in the order of their `listen`."""
 
+    def allow_beginning(self, timeout_s: float) -> None:
+        """An administrator says that the group is new: a broker with an empty store may begin its log."""
+
+    def may_begin(self, timeout_s: float) -> bool:
+        """Whether an administrator has said that."""
+
     def forget(self, listen: str, timeout_s: float) -> bool:
         """Remove an entry; whether there was one."""

@@ -21,6 +21,8 @@ LOOK_S = 2.0
 SAY_S = 5.0
 """So often a broker says how far it is."""
 TIMEOUT_S = 2.0
+LAST_S, LAST_PAUSE_S = 10.0, 0.2
+"""So long, and with such pauses, a broker that ends tries to say why."""
 AWAY_S = 15.0
 """Who has said nothing for so long is away, or is stopped."""
 FAILURES_MAX = 3
@@ -85,11 +87,18 @@ class Registration:
     def say_last(self, trouble: str) -> None:
         """Say once more why this replica does not go on, if the servers take it."""
         self.close()
-        try:
-            with self._turn:
-                self._register.say(msgspec.structs.replace(self._entry(), trouble=trouble), TIMEOUT_S)
-        except LogError as error:
-            log.debug("the register does not say why this replica ends: %s", sentence(error))
+        entry = msgspec.structs.replace(self._entry(), trouble=trouble)
+        until_s = time.monotonic() + LAST_S
+        while True:
+            try:
+                with self._turn:
+                    self._register.say(entry, TIMEOUT_S)
+                return
+            except LogError as error:
+                if self.trouble or time.monotonic() > until_s:
+                    log.debug("the register does not say why this replica ends: %s", sentence(error))
+                    return
+                time.sleep(LAST_PAUSE_S)
 
     def backups(self) -> list[BackupStatus]:
         """The other brokers of the group, for people; none unless this one is the primary."""

@@ -17,7 +17,7 @@ import msgspec
 from legato.errors import ConfigError, LogError, StoreError
 from legato.replication.arbiter import CLAIM_PATIENCE_S, IDENTITY_BYTES
 from legato.replication.log import BEGINNING
-from legato.replication.nats import NatsSettings, open_log
+from legato.replication.nats import NatsSettings, open_log, open_register
 from legato.replication.replica import Replica
 from legato.replication.seeding import look_at
 from legato.replication.versions import EpochVersions
@@ -102,7 +102,8 @@ def restore_log(
     store = LmdbStore(directory)
     try:
         replica = Replica(store, EpochVersions(directory))
-        _refuse_loss(directory, replica, others, brokers, accept_loss)
+        registered = _registered(settings, timeout_s)
+        _refuse_loss(directory, replica, others, registered, brokers, accept_loss)
         log = open_log(settings, timeout_s)
         try:
             if last := log.last(timeout_s):
@@ -130,15 +131,30 @@ def restore_log(
         store.close()
 
 
+def _registered(settings: NatsSettings, timeout_s: float) -> list[Evidence]:
+    """How far the group's brokers are, as they say in the register. Those that did not come since may be further."""
+    register = open_register(settings, timeout_s)
+    try:
+        entries = [each.entry for each in register.entries(timeout_s)]
+    finally:
+        register.close()
+    return [Evidence(f"the broker at {each.listen}", each.epoch, each.commits) for each in entries]
+
+
 def _refuse_loss(
-    directory: Path, replica: Replica, others: Sequence[Evidence], brokers: int, accept_loss: bool
+    directory: Path,
+    replica: Replica,
+    others: Sequence[Evidence],
+    registered: Sequence[Evidence],
+    brokers: int,
+    accept_loss: bool,
 ) -> None:
     if not replica.commits:
         raise StoreError(f"the store in {directory} is empty: a new log begins with the one that is furthest")
     if accept_loss:
         return
     consent = "--accept-loss goes on all the same"
-    further = max(others, key=lambda each: each.commit, default=None)
+    further = max([*others, *registered], key=lambda each: each.commit, default=None)
     if further is not None and further.commit > replica.commits:
         raise StoreError(
             f"{further.store} has commit {further.commit:,}, and {directory} ends with {replica.commits:,}: "

@@ -13,6 +13,8 @@ from legato.replication.nats.connection import Connection
 from legato.replication.nats.settings import NatsSettings
 from legato.replication.register import Entry, Registered
 
+BEGIN_KEY = "=begin"
+"""The key of an administrator's word that the group is new; no key of a broker is like that."""
 ENTRIES_MAX = 100
 """A group has a handful of brokers; what more there may be was not put there by them."""
 _NOT_THERE = {answers.STREAM_NOT_FOUND, answers.NO_MESSAGE}
@@ -59,6 +61,15 @@ class NatsRegister:
         """As `Register.entries`."""
         return self._connection.call(lambda: self._entries(timeout_s), timeout_s)
 
+    def allow_beginning(self, timeout_s: float) -> None:
+        """As `Register.allow_beginning`."""
+        self._connection.call(lambda: self._put(self._begin_subject, b"{}", timeout_s), timeout_s)
+
+    def may_begin(self, timeout_s: float) -> bool:
+        """As `Register.may_begin`."""
+        found = self._connection.call(lambda: self._message(self._begin_subject, timeout_s), timeout_s)
+        return found is not None
+
     def forget(self, listen: str, timeout_s: float) -> bool:
         """As `Register.forget`."""
         return self._connection.call(lambda: self._forget(listen, timeout_s), timeout_s)
@@ -68,15 +79,18 @@ class NatsRegister:
         self._connection.close()
 
     async def _say(self, entry: Entry, timeout_s: float) -> None:
-        if not self._is_there:
-            await self._prepare(timeout_s)
         subject = self._subject(entry.listen)
         if not entry.commits:
             former = await self._last(subject, timeout_s)
             if former is not None and former.entry.commits:
                 return
+        await self._put(subject, msgspec.json.encode(entry), timeout_s)
+
+    async def _put(self, subject: str, data: bytes, timeout_s: float) -> None:
+        if not self._is_there:
+            await self._prepare(timeout_s)
         try:
-            answer = await self._connection.request(subject, msgspec.json.encode(entry), timeout_s)
+            answer = await self._connection.request(subject, data, timeout_s)
             answers.result(answer.data)
         except (answers.Refusal, LogUnavailableError) as error:
             self._is_there = False  # its servers may have lost their disks
@@ -89,7 +103,7 @@ class NatsRegister:
             if refusal.code in _NOT_THERE:
                 return ()
             raise refusal.as_trouble() from None
-        subjects = sorted(info["state"].get("subjects") or ())[:ENTRIES_MAX]
+        subjects = sorted(set(info["state"].get("subjects") or ()) - {self._begin_subject})[:ENTRIES_MAX]
         found = [await self._last(subject, timeout_s, _time(info.get("ts"))) for subject in subjects]
         return [each for each in found if each is not None]
 
@@ -104,18 +118,26 @@ class NatsRegister:
 
     async def _last(self, subject: str, timeout_s: float, now: datetime | None = None) -> Registered | None:
         """The entry on a subject; None if there is none that a broker wrote."""
-        try:
-            message = (await self._ask("STREAM.MSG.GET", {"last_by_subj": subject}, timeout_s))["message"]
-        except answers.Refusal as refusal:
-            if refusal.code in _NOT_THERE:
-                return None
-            raise refusal.as_trouble() from None
+        message = await self._message(subject, timeout_s)
+        if message is None:
+            return None
         with contextlib.suppress(msgspec.DecodeError, ValueError):
             entry = msgspec.json.decode(answers.data_of(message), type=Entry)
             said = _time(message.get("time"))
             age_s = 0.0 if now is None or said is None else max((now - said).total_seconds(), 0.0)
             return Registered(entry, age_s)
         return None
+
+    async def _message(self, subject: str, timeout_s: float) -> Mapping[str, Any] | None:
+        """The last message on a subject; None if there is none."""
+        try:
+            answer = await self._ask("STREAM.MSG.GET", {"last_by_subj": subject}, timeout_s)
+        except answers.Refusal as refusal:
+            if refusal.code in _NOT_THERE:
+                return None
+            raise refusal.as_trouble() from None
+        message: Mapping[str, Any] = answer["message"]
+        return message
 
     async def _prepare(self, timeout_s: float) -> None:
         try:
@@ -147,6 +169,10 @@ class NatsRegister:
             "deny_delete": True,
             "allow_rollup_hdrs": True,
         }
+
+    @property
+    def _begin_subject(self) -> str:
+        return f"{self._settings.register_prefix}{BEGIN_KEY}"
 
     def _subject(self, listen: str) -> str:
         """The subject of a broker's entry: keys have letters, digits and few other characters."""

@@ -11,6 +11,7 @@ from legato.clock import Clock
 from legato.errors import ConfigError, StoreFormatError, StoreLockedError
 from legato.ha.lock import StoreLock
 from legato.replication.arbiter import LogArbiter
+from legato.replication.beginning import Beginning
 from legato.replication.seeding import newest_on, seed
 from legato.server.config.configuration import Config, ReplicationSection
 from legato.server.storage.fault_injection import open_store
@@ -67,6 +68,7 @@ def begin_replica(config: Config, clock: Clock) -> LogArbiter:
         return open_store(config.store_directory, store_section, metasync=False)
 
     opening = Opening(settings)
+    register = NatsRegister(opening.connection, settings)
     return LogArbiter(
         opening,
         store,
@@ -78,7 +80,8 @@ def begin_replica(config: Config, clock: Clock) -> LogArbiter:
         stop_opening=opening.close,
         seed=seed_store if section.seed_from else None,
         directory=config.store_directory,
-        register=NatsRegister(opening.connection, settings),
+        register=register,
+        beginning=Beginning(register, section.group, config.server.listen, list(dict.fromkeys(config.ha.addresses))),
     )
 
 
