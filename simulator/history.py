@@ -243,9 +243,12 @@ class History(Durable):
         """An application was told that another receiver has or had one of these messages."""
         self.counts["elsewhere"] += 1
         copies = [self.copies[name, number] for number in numbers]
-        told_once = len(set(numbers)) == len(numbers)  # what went elsewhere may have come back since
-        if told_once and all(
-            copy.ended == "consumed" and self.containers[copy.consumer] == container for copy in copies
+        # What came twice was lost by its first delivery, though it has been consumed by its second.
+        if all(
+            copy.ended == "consumed"
+            and self.containers[copy.consumer] == container
+            and copy.holders.count(container) == 1
+            for copy in copies
         ):
             raise self.broken(f"P5: {container} was told that others had {numbers} of {name}: it has consumed them")
 

@@ -81,3 +81,18 @@ def test_a_broker_that_decides_while_an_id_is_being_pushed_out_may_say_that_the_
     history.committed(Batch(1, 1, [*stored(6, b"d"), *stored(7, b"e")], [b"<6>", b"<7>"]))
     history.committed(Batch(1, 2, [DuplicateDropped(PRODUCER, 1)], []))
     tell(history, 1, duplicate=True)
+
+
+@pytest.mark.parametrize("presentations", [1, 2])
+def test_who_consumed_a_message_is_told_that_another_had_it_only_of_an_earlier_delivery(presentations: int) -> None:
+    """CONTRACT B12: `acknowledge()` is about all that the session received, also what it lost and got again since."""
+    history = history_of(*stored(1, b"a"))
+    history.containers[5] = "client"
+    copy = history.copies["q", 1]
+    copy.ended, copy.consumer = "consumed", 5
+    copy.holders = ["client"] * presentations
+    if presentations == 1:
+        with pytest.raises(ViolationError, match="it has consumed them"):
+            history.went_elsewhere("q", [1], "client")
+    else:
+        history.went_elsewhere("q", [1], "client")
