@@ -81,16 +81,6 @@ class NatsSettings:
         """The subject on which records are published."""
         return f"legato.log.{self.group}"
 
-    @property
-    def register_stream(self) -> str:
-        """The name of the stream of the bucket with the register of replicas."""
-        return f"KV_{self.stream}"
-
-    @property
-    def register_prefix(self) -> str:
-        """What the subjects of that bucket begin with."""
-        return f"$KV.{self.stream}."
-
     def addresses(self) -> list[str]:
         """The URLs of the servers.
 
