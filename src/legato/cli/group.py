@@ -3,22 +3,39 @@
 from __future__ import annotations
 
 import sys
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from legato.cli.commands import Commands
+from legato.cli.failures import EXIT_FAILED
+from legato.cli.log import (
+    AuthoritiesOption,
+    CertificateOption,
+    CredentialsOption,
+    KeyOption,
+    Login,
+    PasswordOption,
+    ServersArgument,
+    TimeoutOption,
+    TokenOption,
+    UserOption,
+)
 from legato.cli.options import JsonOption
 from legato.cli.output import say, say_json
 from legato.quoting import quoted
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from legato.groups.group_map import GroupMap
+    from legato.replication.nats import NatsGroupMaps
 
 app = Commands(
     name="group",
-    help="Look at a map of groups, before brokers read it: is it right, who serves an address, what moves.",
+    help="A map of groups: is it right, who serves an address, what moves; and keep it where all brokers find it.",
 )
 
 MapArgument = Annotated[Path, typer.Argument(metavar="MAP", help="File with the map of groups.", show_default=False)]
@@ -93,6 +110,78 @@ def moves(
             say(f"{quoted(move.address)}  {move.former} -> {move.group}")
     if not count and not as_json:
         say("nothing moves")
+
+
+@app.command("put")
+def put(
+    map_file: MapArgument,
+    servers: ServersArgument,
+    user: UserOption = None,
+    password_file: PasswordOption = None,
+    credentials_file: CredentialsOption = None,
+    ca_file: AuthoritiesOption = None,
+    certificate_file: CertificateOption = None,
+    key_file: KeyOption = None,
+    token_file: TokenOption = None,
+    timeout_s: TimeoutOption = 10.0,
+) -> None:
+    """Keep a map at the servers of the replicated log: brokers with groups.map_in_log go by it within seconds.
+
+    It must be the first one, or have a higher revision than the one that is there. Of two who change it at once one is
+    refused.
+
+    Example: legato group put groups.toml nats://log-1,nats://log-2,nats://log-3
+    """
+    found = _read(map_file)
+    login = Login(user, password_file, credentials_file, ca_file, certificate_file, key_file, token_file)
+    with _kept(login, servers, timeout_s) as maps:
+        former = maps.put(found, timeout_s)
+    if former == found:
+        say(f"revision {found.revision:,} of the map is there already")
+        return
+    instead = "" if former is None else f", instead of revision {former.revision:,}"
+    say(f"the servers keep revision {found.revision:,} of the map{instead}: {len(found.group):,} groups")
+
+
+@app.command("get")
+def get(
+    servers: ServersArgument,
+    user: UserOption = None,
+    password_file: PasswordOption = None,
+    credentials_file: CredentialsOption = None,
+    ca_file: AuthoritiesOption = None,
+    certificate_file: CertificateOption = None,
+    key_file: KeyOption = None,
+    token_file: TokenOption = None,
+    timeout_s: TimeoutOption = 10.0,
+) -> None:
+    """Print the map that the servers of the replicated log keep, as JSON; a file of it ends in .json.
+
+    The exit code is 1 if they keep none.
+
+    Example: legato group get nats://log-1,nats://log-2,nats://log-3 > groups.json
+    """
+    from legato.groups.group_map import describe
+
+    login = Login(user, password_file, credentials_file, ca_file, certificate_file, key_file, token_file)
+    with _kept(login, servers, timeout_s) as maps:
+        kept = maps.read(timeout_s)
+    if kept is None:
+        say("the servers keep no map of groups", err=True)
+        raise typer.Exit(EXIT_FAILED)
+    say_json(describe(kept.map))
+
+
+@contextmanager
+def _kept(login: Login, servers: str, timeout_s: float) -> Iterator[NatsGroupMaps]:
+    from legato.replication.nats import NatsGroupMaps
+
+    maps = NatsGroupMaps(login.settings(servers, "all"))
+    try:
+        maps.wait_for_servers(timeout_s)
+        yield maps
+    finally:
+        maps.close()
 
 
 def _read(file: Path) -> GroupMap:

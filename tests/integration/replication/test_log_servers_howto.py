@@ -10,9 +10,10 @@ import pytest
 import trustme
 
 from legato.errors import LogUnavailableError
+from legato.groups.group_map import Group, GroupMap
 from legato.processes.log_servers import LogServers, nats_server
 from legato.replication.log import BEGINNING
-from legato.replication.nats import NatsSettings, open_log, open_register
+from legato.replication.nats import NatsGroupMaps, NatsSettings, open_log, open_register
 from legato.replication.patience import Patience
 from legato.replication.register import Entry
 from tests.conformance.replicated_log.log import claim, data_of, health_when, read_all, take
@@ -20,6 +21,9 @@ from tests.conformance.replicated_log.log import claim, data_of, health_when, re
 PAGE = Path(__file__).parents[3] / "docs" / "howto" / "log-servers.md"
 BLOCKS = re.findall(r"^```text\n(.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL)
 CONFIGURATION, PERMISSIONS = BLOCKS
+GROUPS_PAGE = PAGE.with_name("groups.md")
+MAP_SUBJECTS = ", ".join(f'"{each}"' for each in re.findall(r"`(\$[^`]*LEGATO-groups[^`]*)`", GROUPS_PAGE.read_text()))
+"""What `docs/howto/groups.md` says that a user needs beside that, to read the map of groups and to put one."""
 
 
 @pytest.fixture(scope="module")
@@ -45,9 +49,8 @@ def documented(directory: Path) -> Iterator[LogServers]:
         text = text.replace("listen: 0.0.0.0:6222", f"listen: 127.0.0.1:{server.ports.route}")
         text = re.sub(r"routes: \[.*\]", f"routes: [{routes}]", text)
         text = text.replace("/var/lib/nats", str(server.directory / "data")).replace("/etc/nats/", f"{directory}/")
-        text = text.replace("$ADMIN_PASSWORD", "admins").replace(
-            "$BROKERS_PASSWORD }", f"brokers, {PERMISSIONS.strip()} }}"
-        )
+        rights = PERMISSIONS.strip().replace("publish: [", f"publish: [{MAP_SUBJECTS}, ")
+        text = text.replace("$ADMIN_PASSWORD", "admins").replace("$BROKERS_PASSWORD }", f"brokers, {rights} }}")
         server.configure(f"http: 127.0.0.1:{server.ports.monitor}\n{text}")
     try:
         servers.start()
@@ -85,6 +88,20 @@ def test_brokers_say_how_far_they_are(documented: LogServers, directory: Path) -
     assert [each.entry for each in Patience(60.0).insist(register.entries)] == [entry]
     assert register.forget(entry.listen, 60.0)
     register.close()
+
+
+def test_a_user_with_the_rights_for_it_puts_and_reads_the_map_of_groups(
+    documented: LogServers, directory: Path
+) -> None:
+    url = documented.url.replace("nats:", "tls:")
+    maps = NatsGroupMaps(NatsSettings(url, "all", user="brokers", password="brokers", ca_file=directory / "ca.pem"))
+    group_map = GroupMap(1, (Group("orders", ("one.example:5672",)),))
+    maps.put(group_map, 60.0)
+    kept = maps.read(60.0)
+    assert kept is not None
+    assert kept.map == group_map
+    assert maps.revision(60.0)[0] == 1
+    maps.close()
 
 
 def test_brokers_of_one_group_have_no_rights_in_another(documented: LogServers, directory: Path) -> None:

@@ -7,8 +7,9 @@ if find_spec("nats") is None:
     raise ImportError("A log on NATS needs nats-py: pip install 'legato[replication]'.")
 
 from legato.replication.nats.engine import Opening, open_log
+from legato.replication.nats.group_maps import NatsGroupMaps
 from legato.replication.nats.register import NatsRegister, open_register
 from legato.replication.nats.settings import NatsSettings
 from legato.replication.nats.survey import survey
 
-__all__ = ["NatsRegister", "NatsSettings", "Opening", "open_log", "open_register", "survey"]
+__all__ = ["NatsGroupMaps", "NatsRegister", "NatsSettings", "Opening", "open_log", "open_register", "survey"]

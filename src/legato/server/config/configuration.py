@@ -289,6 +289,9 @@ class GroupsSection(msgspec.Struct, forbid_unknown_fields=True):
     """The group of this broker and of its backups; none if empty."""
     map: str = ""
     """A file with the map of groups, the same for all brokers."""
+    map_in_log: bool = False
+    """The map is kept by the servers of the replicated log, for all groups whose logs are there, and changed by `legato
+    group put`."""
 
 
 class Config(msgspec.Struct, forbid_unknown_fields=True, dict=True):
@@ -327,6 +330,13 @@ class Config(msgspec.Struct, forbid_unknown_fields=True, dict=True):
             if told == str(error):
                 raise
             raise type(error)(told) from None
+
+    @property
+    def group_map_file(self) -> Path | None:
+        """The file with the map of groups, or with a copy of the one in the log; None if there is no map."""
+        if self.groups.map_in_log:
+            return self.store_directory / "groups.json"
+        return Path(self.groups.map) if self.groups.map else None
 
     @property
     def store_directory(self) -> Path:
@@ -480,8 +490,14 @@ def _check(config: Config) -> None:
         raise ConfigError("tls.client_ca needs TLS: tls.certificate and tls.key.")
     if config.tls.client_crl and not config.tls.client_ca:
         raise ConfigError("tls.client_crl needs tls.client_ca.")
-    if bool(config.groups.name) != bool(config.groups.map):
-        raise ConfigError("A broker of a group needs both groups.name and groups.map.")
+    if config.groups.map and config.groups.map_in_log:
+        raise ConfigError(
+            "The map of groups is in a file, groups.map, or at the log's servers, groups.map_in_log: not both."
+        )
+    if bool(config.groups.name) != bool(config.groups.map or config.groups.map_in_log):
+        raise ConfigError("A broker of a group needs both groups.name and groups.map (or groups.map_in_log).")
+    if config.groups.map_in_log and not config.replication.servers:
+        raise ConfigError("groups.map_in_log needs a replicated log: replication.servers.")
     if config.groups.name and config.replication.servers and config.replication.group != config.groups.name:
         raise ConfigError(
             f"replication.group is {config.replication.group!r} and groups.name is {config.groups.name!r}: the brokers "

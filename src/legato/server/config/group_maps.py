@@ -1,4 +1,7 @@
-"""Sources of the map of groups: a file now; the last map that could be used, if it cannot be read any more."""
+"""Sources of the map of groups: a file, or a copy of what the log's servers keep.
+
+If it cannot be read any more, the last map that could be used holds.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ _LAST = "group_map"
 
 
 class GroupMaps(Protocol):
-    """Where the map of groups is kept: a file now, a key-value store of the replicated log's servers another time."""
+    """Where the map of groups is kept."""
 
     def read(self) -> GroupMap:
         """The map as it is there now.
@@ -53,14 +56,16 @@ class GroupMapFile:
 
 
 def read_group_map(config: Config) -> GroupMap | None:
-    """The map that a configuration names, as it is now; None if it names none.
+    """The map that a configuration names, as it is now; None if it names none, or if there is no copy yet of the one in
+    the log.
 
     Raises:
         ConfigError: it cannot be read, or not be used.
     """
-    if not config.groups.map:
+    file = config.group_map_file
+    if file is None or (config.groups.map_in_log and not file.exists()):
         return None
-    found = config.__dict__[_LAST] = GroupMapFile(Path(config.groups.map)).read()
+    found = config.__dict__[_LAST] = GroupMapFile(file).read()
     return found
 
 

@@ -26,6 +26,7 @@ from legato.server.monitoring.monitor import Monitor
 from legato.server.monitoring.readings import PrimaryReadings
 from legato.server.process.bound_address import see_bindable
 from legato.server.process.console_process import ConsoleProcess
+from legato.server.process.group_map_watch import GroupMapWatch
 from legato.server.process.primary_epoch import EpochEnding, PrimaryEpoch
 from legato.server.process.service_manager import ServiceManager
 from legato.server.process.standby import outlive_holder, stand_by, until_held_by_another, until_taken
@@ -33,12 +34,14 @@ from legato.server.process.usable import see_usable
 from legato.server.process.watchdog import Watchdog
 from legato.server.storage.fault_injection import make_clock
 from legato.server.storage.maintenance import Upkeep
-from legato.server.storage.replicated_log import begin_replica, hold_directory
+from legato.server.storage.replicated_log import begin_replica, hold_directory, open_group_maps
 
 log = logging.getLogger("legato.runtime")
 
 INFORM_AGAIN_S = 2.0
 MAINTAIN_EVERY_S = 30.0
+GROUP_MAP = "group map"
+"""What a replica waits for, beside parts of its own."""
 
 
 class Runtime:
@@ -53,6 +56,8 @@ class Runtime:
         self._directory_lock: StoreLock | None = None
         """On the directory of a replica."""
         self._replica: LogArbiter | None = None
+        self._group_map: GroupMapWatch | None = None
+        self._looked_at_map = asyncio.Event()
         self._maintaining: asyncio.Task[None] | None = None
         self._clock = make_clock()
         self._role = Role.STARTING
@@ -94,6 +99,8 @@ class Runtime:
         try:
             if self._config.replication.servers:
                 await self._begin_replica()
+            if self._config.groups.map_in_log:
+                await self._begin_group_map()
             if self._lock.try_acquire():
                 takeover: Takeover | None = Takeover(STARTED, 0.0)
             else:
@@ -110,6 +117,8 @@ class Runtime:
             self._lock.release()
             if self._maintaining is not None:
                 self._maintaining.cancel()
+            if self._group_map is not None:
+                await asyncio.to_thread(self._group_map.close)
             if self._replica is not None:
                 await asyncio.to_thread(self._replica.close)
             if self._directory_lock is not None:
@@ -132,6 +141,41 @@ class Runtime:
         replica.waiting.changed = changed
         self._note_waiting(replica)
         self._maintaining = asyncio.create_task(self._maintain(replica))
+
+    async def _begin_group_map(self) -> None:
+        """Go by the map of groups that the log's servers keep; without one nobody knows what this broker serves."""
+        loop = asyncio.get_running_loop()
+
+        def tell(trouble: str, is_new: bool) -> None:
+            with contextlib.suppress(RuntimeError):  # The process ends, and its loop has.
+                loop.call_soon_threadsafe(self._note_group_map, trouble, is_new)
+
+        file, name = self._config.group_map_file, self._config.groups.name
+        assert file is not None
+        self._group_map = GroupMapWatch(open_group_maps(self._config), file, name, tell)
+        if not file.exists():
+            self._announce("backup")
+        while not file.exists() and not self._stop.is_set():
+            self._looked_at_map.clear()
+            waits = [asyncio.create_task(event.wait()) for event in (self._looked_at_map, self._stop)]
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+            for wait in waits:
+                wait.cancel()
+
+    def _note_group_map(self, trouble: str, is_new: bool) -> None:
+        """The log's servers were looked at for a map: why there is none to go by, and whether it is a new one."""
+        self._looked_at_map.set()
+        if self._replica is not None:
+            if trouble:
+                self._replica.waiting.begin(GROUP_MAP, trouble)
+            else:
+                self._replica.waiting.end(GROUP_MAP)
+        service = self._primary.service if self._primary is not None else None
+        if is_new and service is not None:
+            try:
+                service.renew_map(self._config)
+            except ConfigError as error:
+                log.error("! the map of groups stays as it was: %s", error)
 
     def _note_waiting(self, replica: LogArbiter) -> None:
         """Let those know who look at the store's processes: a backup can be asked for nothing else."""

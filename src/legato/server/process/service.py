@@ -467,7 +467,7 @@ class Service:
         users = self.authentication.users.renewed(config)
         see_usable(config, users, self.config)
         permissions = read_roles(config.role)
-        self._renew_map(config)
+        self.renew_map(config)
         self.addresses.replace(Addresses(config.address))
         self.config.auth = config.auth
         if self.config.tls.certificate and (tls := tls_context(config.tls)) is not None:
@@ -500,7 +500,7 @@ class Service:
         self.advance()
         log.info("= settings of addresses and users were read again")
 
-    def _renew_map(self, config: Config) -> None:
+    def renew_map(self, config: Config) -> None:
         """Go by the map of groups as it is now. Links stay where they are; the next attach goes where it says.
 
         Raises:

@@ -20,7 +20,7 @@ from legato.store.migration import migrate
 
 if TYPE_CHECKING:
     from legato.replication.log import ReplicatedLog
-    from legato.replication.nats import NatsSettings
+    from legato.replication.nats import NatsGroupMaps, NatsSettings
 
 
 def hold_directory(directory: Path) -> StoreLock:
@@ -83,6 +83,17 @@ def begin_replica(config: Config, clock: Clock) -> LogArbiter:
         register=register,
         beginning=Beginning(register, section.group, config.server.listen, list(dict.fromkeys(config.ha.addresses))),
     )
+
+
+def open_group_maps(config: Config) -> NatsGroupMaps:
+    """The map of groups on the log's servers.
+
+    Raises:
+        ConfigError: what is said of these cannot be used.
+    """
+    from legato.replication.nats import NatsGroupMaps
+
+    return NatsGroupMaps(_settings(config.replication))
 
 
 def _settings(section: ReplicationSection) -> NatsSettings:

@@ -1,0 +1,89 @@
+"""The map of groups in a bucket of JetStream's key-value store, beside the logs of all groups."""
+
+from dataclasses import dataclass
+
+from legato.errors import ConfigError
+from legato.groups.group_map import GroupMap, decode, successor
+from legato.replication.nats.bucket import Bucket, ValueChangedError, insist
+from legato.replication.nats.connection import Connection
+from legato.replication.nats.settings import NatsSettings
+
+BUCKET = "LEGATO-groups"
+"""No group has a bucket of that name: theirs have an underscore."""
+KEY = "map"
+
+
+@dataclass(frozen=True, slots=True)
+class KeptMap:
+    """The map that is kept.
+
+    Args:
+        sequence: of its message.
+        map: what is in it.
+    """
+
+    sequence: int
+    map: GroupMap
+
+
+class NatsGroupMaps:
+    """The map of groups on the servers of the logs. Calls block, and raise `LogUnavailableError`.
+
+    Args:
+        settings: which servers, and which login; the group does not matter.
+    """
+
+    def __init__(self, settings: NatsSettings) -> None:
+        self._connection = Connection(settings)
+        self._bucket = Bucket(self._connection, BUCKET, "The map of Legato's groups", settings.replicas)
+
+    def wait_for_servers(self, timeout_s: float) -> None:
+        """Wait until a server is connected.
+
+        Raises:
+            LogAccessError: the servers refuse the credentials.
+        """
+        self._connection.wait_for_first(timeout_s)
+
+    def revision(self, timeout_s: float) -> tuple[int, str]:
+        """Something that is another one after each change; (0, "") if there is nothing."""
+        return insist(self._connection, self._bucket.revision, timeout_s)
+
+    def read(self, timeout_s: float) -> KeptMap | None:
+        """The map; None if there is none.
+
+        Raises:
+            ConfigError: what is there is no map that can be used.
+        """
+        value = insist(self._connection, lambda attempt_s: self._bucket.last(KEY, attempt_s), timeout_s)
+        return None if value is None else KeptMap(value.sequence, decode(value.data))
+
+    def put(self, group_map: GroupMap, timeout_s: float) -> GroupMap | None:
+        """Keep a map in the place of the one that is there, if it is a later one; return that one.
+
+        Raises:
+            ConfigError: it is an older one, or another one under the same revision, or another map came meanwhile.
+        """
+        former = self.read(timeout_s)
+        if former is not None and successor(former.map, group_map) == former.map:
+            return former.map
+        after = 0 if former is None else former.sequence
+        try:
+            insist(
+                self._connection,
+                lambda attempt_s: self._bucket.put(KEY, group_map.encode(), attempt_s, after),
+                timeout_s,
+            )
+        except ValueChangedError:
+            kept = self.read(timeout_s)
+            if kept is not None and kept.map == group_map and kept.sequence > after:
+                return None if former is None else former.map  # by an attempt whose answer was lost
+            raise ConfigError(
+                "Somebody else has changed the map of groups meanwhile: look at it (legato group get), and put the "
+                "next revision."
+            ) from None
+        return None if former is None else former.map
+
+    def close(self) -> None:
+        """Leave the servers."""
+        self._connection.close()
