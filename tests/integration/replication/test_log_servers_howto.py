@@ -3,7 +3,6 @@
 import re
 import subprocess
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -14,7 +13,6 @@ from legato.groups.group_map import Group, GroupMap
 from legato.processes.log_servers import LogServers, nats_server
 from legato.replication.log import BEGINNING
 from legato.replication.nats import NatsGroupMaps, NatsSettings, open_log, open_register
-from legato.replication.patience import Patience
 from legato.replication.register import Entry
 from tests.conformance.replicated_log.log import claim, data_of, health_when, read_all, take
 
@@ -83,9 +81,8 @@ def test_brokers_say_how_far_they_are(documented: LogServers, directory: Path) -
     settings = NatsSettings(url, "orders", user="brokers", password="brokers", ca_file=directory / "ca.pem")
     register = open_register(settings, 60.0)
     entry = Entry("one.example:5672", "1.0", "follows", 1, 2, 3)
-    # Servers that are busy may have no place for a moment.
-    Patience(60.0).insist(partial(register.say, entry))
-    assert [each.entry for each in Patience(60.0).insist(register.entries)] == [entry]
+    register.say(entry, 60.0)
+    assert [each.entry for each in register.entries(60.0)] == [entry]
     assert register.forget(entry.listen, 60.0)
     register.close()
 

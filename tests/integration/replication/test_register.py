@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
-from collections.abc import Iterator, Sequence
-from functools import partial
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -20,7 +19,6 @@ from legato.processes.log_servers import LogServers
 from legato.replication.log import LogHealth
 from legato.replication.memory import MemoryServers
 from legato.replication.nats import NatsSettings, open_register
-from legato.replication.patience import Patience
 from legato.replication.register import Entry, Register, Registered
 from legato.replication.registration import AWAY, AWAY_S, DROPPED, FALLS_BEHIND, backup_statuses
 from legato.store.content_digest import content_digest
@@ -43,26 +41,6 @@ def entry(listen: str, sequence: int = 0, **other: Any) -> Entry:
     return msgspec.structs.replace(said, **other)
 
 
-class Insisting:
-    """A register whose servers may be busy, and refuse for a moment: then they are asked again."""
-
-    def __init__(self, register: Register) -> None:
-        self._register = register
-        self.allow_beginning, self.may_begin, self.forget = (
-            register.allow_beginning,
-            register.may_begin,
-            register.forget,
-        )
-
-    def say(self, entry: Entry, timeout_s: float) -> None:
-        """As `Register.say`."""
-        Patience(timeout_s).insist(partial(self._register.say, entry))
-
-    def entries(self, timeout_s: float) -> Sequence[Registered]:
-        """As `Register.entries`."""
-        return Patience(timeout_s).insist(self._register.entries)
-
-
 @pytest.fixture(params=["memory", "nats"])
 def register(request: pytest.FixtureRequest) -> Iterator[Register]:
     """An empty one of each kind."""
@@ -71,7 +49,7 @@ def register(request: pytest.FixtureRequest) -> Iterator[Register]:
     else:
         servers: LogServers = request.getfixturevalue("servers")
         found = open_register(NatsSettings(servers.url, f"g{uuid4().hex[:12]}"), TIMEOUT_S)
-        yield Insisting(found)
+        yield found
         found.close()
 
 
