@@ -57,6 +57,14 @@ def until_blocked(session: Session) -> None:
     until(lambda: gate.is_awaited)
 
 
+def until_away(connection: Any) -> None:
+    """Wait until the loss of a connection is noticed, and its sessions know of it."""
+    until(lambda: connection.host is None)
+    known = threading.Event()
+    connection._transport.post(known.set)
+    assert known.wait(WAIT_S)
+
+
 @contextmanager
 def held_back(connection: ConnectionSteps[Any]) -> Iterator[None]:
     """Keeps a connection's client from noticing or doing anything while the block runs."""

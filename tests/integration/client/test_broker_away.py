@@ -14,7 +14,7 @@ import pytest
 
 from legato.client import ConnectionFactory, JMSError, aio
 from legato.client.calls import leaving
-from tests.integration.client.calling import Calling, until, until_blocked
+from tests.integration.client.calling import Calling, until, until_away, until_blocked
 from tests.integration.client.helpers import WAIT_S
 from tests.support.broker import BrokerProcess
 from tests.support.server import free_port
@@ -97,7 +97,7 @@ def test_who_leaves_because_of_an_exception_does_not_wait_for_a_broker_that_is_a
         ):
             producer.send("1")
             lone.process.kill()
-            until(lambda: connection.host is None)
+            until_away(connection)
             producer.send("2", completion_listener=lambda message, failure: None)
             raise error
 
@@ -109,7 +109,7 @@ def test_who_leaves_because_of_an_exception_does_not_wait_for_a_broker_that_is_a
         ):
             await producer.send("1")
             lone.process.kill()
-            until(lambda: connection.host is None)
+            until_away(connection)
             await producer.send("2", completion_listener=lambda message, failure: None)
             raise error
 
@@ -148,7 +148,7 @@ def test_a_second_ctrl_c_ends_the_closing_at_once(lone: Lone, monkeypatch: pytes
             session.create_producer(session.create_queue("q")) as producer,
         ):
             lone.process.kill()
-            until(lambda: connection.host is None)
+            until_away(connection)
 
             def interrupt_twice() -> None:
                 until_blocked(session)

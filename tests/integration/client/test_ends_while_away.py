@@ -14,7 +14,7 @@ import pytest
 from legato.client import AcknowledgeMode, Connection, ConnectionFactory, DeliveryMode, JMSError, QueueRequestor
 from legato.client.calls import leaving
 from legato.client.failover.uri import FAILOVER_CONTRACTS
-from tests.integration.client.calling import Calling, until, until_blocked
+from tests.integration.client.calling import Calling, until, until_away, until_blocked
 from tests.integration.client.helpers import WAIT_S, drain, receive, send
 from tests.integration.client.test_broker_away import LONG_S, Lone
 
@@ -60,7 +60,8 @@ class Scene:
 
     def kill(self) -> None:
         self._lone.process.kill()
-        until(lambda: all(connection.host is None for connection in self._connections))
+        for connection in self._connections:
+            until_away(connection)
 
     def close(self) -> None:
         for connection in self._connections:
@@ -298,7 +299,7 @@ def test_blocks_around_one_that_has_waited_for_the_broker_do_not_wait_again(
         ):
             producer.send("1")
             lone.process.kill()
-            until(lambda: connection.host is None)
+            until_away(connection)
             producer.send("2", completion_listener=lambda message, error: None)
 
     with pytest.raises(JMSError, match="has not confirmed 1 sent message") as raised:
