@@ -19,6 +19,7 @@ from legato.processes.log_servers import LogServers
 from legato.replication.arbiter import LogArbiter
 from legato.replication.beginning import Beginning, allow_beginning
 from legato.replication.memory import MemoryServers
+from legato.replication.nats import NatsSettings, open_register
 from legato.replication.register import Entry
 from legato.replication.replica import Replica
 from legato.store.content_digest import content_digest
@@ -173,6 +174,27 @@ def test_a_broker_without_a_store_does_not_begin_the_log_that_its_group_has_lost
     assert seeded.returncode == 0, seeded.stderr
     second.start().wait_for_role("backup")
     eventually(lambda: commits_of(second) == commits_of(first), "it does not follow")
+    assert received(group.url) == sent
+
+
+def test_a_new_log_does_not_begin_with_a_store_if_a_broker_has_said_that_it_is_further(
+    servers: LogServers, group: Group
+) -> None:
+    (broker,) = add(group, "a", told=False)
+    broker.start().wait_for_role("active")
+    sent = send(group, "one")
+    broker.stop()
+    lose_the_log(servers)
+    register = open_register(NatsSettings(servers.url, group.name), 60.0)
+    register.say(Entry("b:1", "1.0", "follows", 1, 1_000_000, 1_000_000), 60.0)
+    register.close()
+    command = ("log", "restore", str(broker.store), servers.url, "--group", group.name, "--brokers", "1")
+    refused = run_legato(*command)
+    assert refused.returncode == 1
+    assert "the broker at b:1 has commit 1,000,000" in refused.stderr
+    accepted = run_legato(*command, "--accept-loss")
+    assert accepted.returncode == 0, accepted.stderr
+    broker.start().wait_for_role("active")
     assert received(group.url) == sent
 
 

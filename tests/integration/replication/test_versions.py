@@ -12,10 +12,12 @@ import shutil
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import legato
+from legato.cli.status import ask
 from legato.client import ConnectionFactory
 from legato.core.facts import QueueCreated
 from legato.errors import StoreError, StoreFormatError
@@ -69,6 +71,12 @@ def upgrade(broker: Server, tree: Path) -> None:
     """From its next start on it runs another version."""
     broker.program = OTHER_PROGRAM
     broker.environment["PYTHONPATH"] = os.pathsep.join([str(tree), os.environ.get("PYTHONPATH", "")])
+
+
+def backups_of(primary: Server) -> list[dict[str, Any]]:
+    """What its status says of them."""
+    found: list[dict[str, Any]] = ask(f"amqp://127.0.0.1:{primary.port}")["replication"]["backups"]
+    return found
 
 
 class Sending:
@@ -142,6 +150,10 @@ def test_a_group_is_upgraded_broker_by_broker_while_clients_are_served(group: Gr
     said = f"the primary of epoch 2 runs Legato {LATER}"
     assert said in first.log.read_text()
     assert "upgrade this broker" in first.log.read_text()
+    eventually(
+        lambda: ["upgrade this broker" in each["trouble"] for each in backups_of(second)] == [True],
+        "the primary does not say it, too",
+    )
     sending.wait_for_more()
     before = commits_of(first)
     upgrade(first, tree)
