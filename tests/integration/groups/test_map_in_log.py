@@ -22,6 +22,7 @@ from tests.support.server import Server, free_port
 
 TIMEOUT_S = 60.0
 NAMES = ("orders", "rest")
+PATIENCE = ("--timeout", "60")
 
 
 @pytest.fixture
@@ -49,7 +50,7 @@ class Fleet:
             (home := directory / name).mkdir()
             config = home / "legato.toml"
             # Nobody is to miss a lease, however busy the machine is.
-            config.write_text(f'[groups]\nname = "{name}"\nmap_in_log = true\n[replication]\nlease_s = 10\n')
+            config.write_text(f'[groups]\nname = "{name}"\nmap_in_log = true\n[replication]\nlease_s = 30\n')
             flags = ("--replicate", servers.url, "--group", name, "--config", str(config))
             self.brokers[name] = Server(home / "store", *flags, port=free_port())
 
@@ -62,7 +63,7 @@ class Fleet:
     def put(self, group_map: GroupMap) -> str:
         """What `legato group put` says to a map."""
         (file := self._directory / "map.json").write_bytes(group_map.encode())
-        done = run_legato("group", "put", str(file), self.servers.url)
+        done = run_legato("group", "put", str(file), self.servers.url, *PATIENCE)
         return done.stdout + done.stderr
 
     def url(self, name: str) -> str:
@@ -87,9 +88,9 @@ def test_brokers_wait_for_a_map_and_go_by_each_that_is_put(fleet: Fleet) -> None
         broker.start()
         assert broker.role == "backup"
         broker.wait_for_log(MISSING)
-    told = run_legato("replica", "status", str(fleet.brokers["orders"].store)).stdout
-    assert "have no map of groups" in told.replace("\n", " ")
-    assert run_legato("group", "get", fleet.servers.url).returncode == 1
+    command = ("replica", "status", str(fleet.brokers["orders"].store))
+    eventually(lambda: "have no map of groups" in run_legato(*command).stdout.replace("\n", " "), "it is not told")
+    assert run_legato("group", "get", fleet.servers.url, *PATIENCE).returncode == 1
     assert "revision 1 of the map: 2 groups" in fleet.put(fleet.map(1))
     for broker in fleet.brokers.values():
         broker.wait_for_role("active")
@@ -114,7 +115,7 @@ def test_brokers_wait_for_a_map_and_go_by_each_that_is_put(fleet: Fleet) -> None
     assert "this broker goes by 2 already" in fleet.put(fleet.map(1))
     assert "has changed, and its revision is still 2" in fleet.put(fleet.map(2))
     assert "is there already" in fleet.put(fleet.map(2, **{"orders.moved": "rest"}))
-    kept = run_legato("group", "get", fleet.servers.url)
+    kept = run_legato("group", "get", fleet.servers.url, *PATIENCE)
     assert json.loads(kept.stdout)["revision"] == 2
 
 

@@ -136,7 +136,8 @@ def settled(group: Group) -> None:
 
 
 LOG_BYTES = 2_000_000
-PATIENT = {"LEGATO_REPLICATION_LEASE_S": "5", "LEGATO_HA_ACTIVATION_INTERVAL_S": "60"}
+PATIENCE = ("--timeout", "60")
+PATIENT = {"LEGATO_REPLICATION_LEASE_S": "30", "LEGATO_HA_ACTIVATION_INTERVAL_S": "60"}
 
 
 def start(group: Group, name: str, role: str, config: Path) -> Server:
@@ -179,7 +180,9 @@ def test_a_backup_that_the_log_forgets_is_named_and_takes_a_copy(group: Group, t
     assert second.wait() == 1
     assert "legato replica seed here" in second.log.read_text()
     eventually(lambda: trouble(url, second) == DROPPED, "the primary does not say why the backup ended")
-    listed = json.loads(run_legato("replica", "list", group.servers.url, "--group", group.name, "--json").stdout)
+    listed = json.loads(
+        run_legato("replica", "list", group.servers.url, "--group", group.name, "--json", *PATIENCE).stdout
+    )
     (told,) = (each["entry"] for each in listed if each["entry"]["listen"] == listen(second))
     assert "legato replica seed here" in told["trouble"]
     seeded = run_legato("replica", "seed", str(second.store), "--from", str(first.store))
@@ -196,7 +199,7 @@ def test_a_broker_that_is_gone_for_good_is_forgotten(group: Group, tmp_path: Pat
     url = f"amqp://{listen(first)}"
     eventually(lambda: listen(second) in backups(url), "the backup is not named")
     second.stop()
-    command = ("replica", "forget", group.servers.url, listen(second), "--group", group.name)
+    command = ("replica", "forget", group.servers.url, listen(second), "--group", group.name, *PATIENCE)
     assert "is no broker of the group" in run_legato(*command).stdout
     eventually(lambda: not backups(url), "it is still named")
     again = run_legato(*command)

@@ -121,7 +121,7 @@ def assert_same_content(group: Group) -> None:
     )
 
 
-LEASE_S = "5"
+LEASE_S = "30"
 """A lease that a stalled machine does not miss."""
 
 
