@@ -6,6 +6,7 @@ import itertools
 import logging
 import uuid
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from typing import Any, NamedTuple
 
 import msgspec
@@ -15,11 +16,12 @@ from kombu.transport import base
 from legato.client import AcknowledgeMode, Message, MessageConsumer, Session, Topic
 from legato.client.management import request
 from legato.errors import JMSError
-from legato.kombu.bindings import DIRECT, FANOUT, TOPIC, TYPES, Binding
+from legato.kombu.bindings import DIRECT, FANOUT, TOPIC, TYPES, Binding, BindingTable
 from legato.kombu.connection import BrokerConnection
 from legato.kombu.envelope import PRIORITY_MIN, TRANSIENT_MODE, ReceivedMessage, decode, encode, sending
 from legato.kombu.errors import NOT_FOUND, BrokerLostError, ChannelRefusedError, translated
 from legato.kombu.receiving import Puller, Quota
+from legato.kombu.sending import MessageCopy
 from legato.quoting import quoted, sentence
 
 log = logging.getLogger("legato.kombu")
@@ -248,29 +250,38 @@ class Channel(base.StdChannel):  # type: ignore[misc]
         """
         exchange, routing_key = exchange or "", routing_key or ""
         if _is_transient(message) and self.connection.exchange_types.get(exchange) in (FANOUT, TOPIC):
-            self.connection.demand_broker()
+            self.connection.broadcast(lambda table: self._copies(message, exchange, routing_key, table))
+            return
+        if copies := self._copies(message, exchange, routing_key):
+            self.connection.send(copies)
+
+    def _copies(
+        self, message: dict[str, Any], exchange: str, routing_key: str, table: BindingTable | None = None
+    ) -> list[MessageCopy]:
+        """Where a message goes, by the table that is given or by the connection's, and as what."""
         how = sending(message, hold_eta=self.transport.hold_eta)
         copies = []
-        for binding in self._route(exchange, routing_key, message):
+        for binding in self._route(exchange, routing_key, message, table):
             ttls = [ttl for ttl in (how.time_to_live_ms, binding.ttl_ms) if ttl]
             # A TTL counts from now on, also while the message is held back.
             sent = msgspec.structs.replace(how, time_to_live_ms=min(ttls, default=0))
-            copies.append((binding.destination, encode(message, exchange, routing_key), sent))
-        if copies:
-            self.connection.send(copies)
+            copies.append(MessageCopy(binding.destination, encode(message, exchange, routing_key), sent))
+        return copies
 
-    def _route(self, exchange: str, routing_key: str, message: dict[str, Any]) -> list[Binding]:
+    def _route(
+        self, exchange: str, routing_key: str, message: dict[str, Any], table: BindingTable | None
+    ) -> list[Binding]:
         transient = _is_transient(message)
         if not exchange:
             known = self.connection.declared.get(routing_key)
             if known is None:
-                with self.connection.table() as table:
-                    known = table.of_name(routing_key)
+                with self.connection.table() as rows:
+                    known = rows.of_name(routing_key)
             if known is None and not transient:
                 known = Binding(routing_key, "", routing_key)
             return [] if known is None else [known]
-        with self.connection.table() as table:
-            found = {row.queue: row for row in table.of_exchange(exchange) if row.matches(routing_key)}
+        with self.connection.table() if table is None else nullcontext(table) as rows:
+            found = {row.queue: row for row in rows.of_exchange(exchange) if row.matches(routing_key)}
         broadcast = self.connection.exchange_types.get(exchange) == FANOUT
         if not found and not transient and not broadcast and (exchange, routing_key) not in self._warned:
             self._warned.add((exchange, routing_key))

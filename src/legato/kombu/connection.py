@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 import logging
 import os
 import queue
@@ -13,15 +12,15 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from legato.client import ConnectionFactory, DeliveryMode, Destination, Message, Session
+from legato.client import Connection, ConnectionFactory, Message, Session
 from legato.client.aio import ConnectionFactory as AsyncConnectionFactory
 from legato.client.failover.uri import short_wait
 from legato.client.management import request
-from legato.errors import InvalidDestinationError, JMSError, TransactionRolledBackError
+from legato.errors import InvalidDestinationError, JMSError, JMSSecurityError
 from legato.kombu.bindings import Binding, BindingTable
-from legato.kombu.envelope import Sending
 from legato.kombu.errors import BrokerAwayError, BrokerLostError, translated
 from legato.kombu.receiving import Puller, Quota, Receiving
+from legato.kombu.sending import MessageCopy, Sender
 from legato.quoting import sentence
 
 if TYPE_CHECKING:
@@ -38,12 +37,9 @@ BROADCAST_WAIT_S = 1.0
 
 The whole worker waits with it, also one that is to stop. A takeover is over by then.
 """
-DELETIONS_MAX = 3
-"""How often a message is sent if its destination was deleted each time, which ends the link to it.
-
-Celery deletes the queue of a reply once it has it, and makes it again for the next one: the link is the only thing that
-is out of date. A queue that is deleted for good is made again by the message, as by the first that it ever had.
-"""
+AWAY = "There is no broker at the moment; a transient message to many does not wait for one."
+BROADCAST_ROUNDS = 18
+"""So many rounds through all brokers take about that second, with the client's pauses."""
 
 
 class BrokerConnection:
@@ -83,10 +79,9 @@ class BrokerConnection:
             self._connection.exception_listener = _on_exception
             self._connection.failover_listener = lambda _: self._returned.set()
             self._connection.start()
-            self._session = self._connection.create_session()
-            self._producer = self._session.create_producer()
-            self._transacted: Session | None = None
-            self._table = BindingTable(self._session)
+            self._sender = Sender(self._connection)
+        self._broadcasts: tuple[Connection, Sender] | None = None
+        """A connection that gives up soon, for transient messages to many."""
 
     @property
     def usable(self) -> bool:
@@ -110,7 +105,7 @@ class BrokerConnection:
     def table(self) -> Iterator[BindingTable]:
         """The bindings that all processes see."""
         with self._used():
-            yield self._table
+            yield self._sender.table
 
     def keep(self, bindings: set[Binding]) -> None:
         """Keep a transient queue alive as long as this connection is."""
@@ -134,32 +129,60 @@ class BrokerConnection:
 
     # -- sending -----------------------------------------------------------------------------------------
 
-    def send(self, copies: list[tuple[Destination, Message, Sending]]) -> None:
+    def send(self, copies: list[MessageCopy]) -> None:
         """Send a message to one queue, or to several in one transaction; returns when the broker has stored it."""
         with self._used():
-            if len(copies) == 1:
-                self._send_one(*copies[0])
-                return
-            session = self._transacted
-            if session is None:
-                session = self._transacted = self._connection.create_session(transacted=True)
-            attempts = itertools.count(1)
-            while True:
-                with session.create_producer() as producer:
-                    try:
-                        for copy in copies:
-                            _send(producer, *copy)
-                        session.commit()
-                    except TransactionRolledBackError:
-                        continue  # a failover came: none of them was sent
-                    except InvalidDestinationError:
-                        session.rollback()
-                        if next(attempts) == DELETIONS_MAX:
-                            raise
-                        continue
-                return
+            self._sender.send(copies)
 
-    def demand_broker(self) -> None:
+    def broadcast(self, copies_of: Callable[[BindingTable], list[MessageCopy]]) -> None:
+        """Send a transient message to whoever listens, which waits only a moment for a broker.
+
+        Args:
+            copies_of: where it goes, by the bindings.
+
+        Raises:
+            BrokerAwayError: there is no broker, or it was lost meanwhile; whether it has the message is not known.
+        """
+        with self._used():
+            self._demand_broker()
+            try:
+                _, sender = self._broadcasts or self._open_broadcasts()
+                if copies := copies_of(sender.table):
+                    sender.send(copies)
+            except JMSError as error:
+                if isinstance(error, JMSSecurityError) or (
+                    self._broadcasts is not None and self._broadcasts[0].host is not None
+                ):
+                    raise
+                self._close_broadcasts()
+                raise BrokerAwayError(AWAY) from None
+
+    def _open_broadcasts(self) -> tuple[Connection, Sender]:
+        options = {
+            **self._options,
+            "reconnect_attempts": BROADCAST_ROUNDS,
+            "connect_wait_s": BROADCAST_WAIT_S,
+            "close_timeout_s": 0.0,
+        }
+        connection = ConnectionFactory(self.uri, **options).create_connection()
+        connection.exception_listener = lambda error: log.debug("= %s", sentence(error))
+        try:
+            connection.start()
+            self._broadcasts = connection, Sender(connection)
+        except BaseException:
+            connection.close()
+            raise
+        return self._broadcasts
+
+    def _close_broadcasts(self) -> None:
+        """Close what broadcasts; what no broker has confirmed is as if it had not been sent."""
+        if self._broadcasts is not None:
+            connection, _ = self._broadcasts
+            self._broadcasts = None
+            with contextlib.suppress(JMSError):
+                connection.close()
+
+    def _demand_broker(self) -> None:
         """Wait a moment for a broker, if there is none.
 
         Raises:
@@ -169,15 +192,7 @@ class BrokerConnection:
             return
         self._returned.clear()
         if self._connection.host is None and not self._returned.wait(BROADCAST_WAIT_S):
-            raise BrokerAwayError(
-                "There is no broker at the moment; a transient message to many does not wait for one."
-            )
-
-    def _send_one(self, destination: Destination, message: Message, how: Sending) -> None:
-        for _ in range(DELETIONS_MAX - 1):
-            with contextlib.suppress(InvalidDestinationError):
-                return _send(self._producer, destination, message, how)
-        _send(self._producer, destination, message, how)
+            raise BrokerAwayError(AWAY)
 
     # -- receiving ---------------------------------------------------------------------------------------
 
@@ -306,6 +321,7 @@ class BrokerConnection:
             reachable = self._connection.host is not None
             if self._receiving is not None:
                 self._receiving.close()
+            self._close_broadcasts()
             try:
                 self._connection.close()
             except JMSError as error:
@@ -321,15 +337,3 @@ def _on_exception(error: JMSError) -> None:
         log.debug("= %s", sentence(error))
     else:
         log.warning("! %s", sentence(error))
-
-
-def _send(producer: Any, destination: Destination, message: Message, how: Sending) -> None:
-    producer.send(
-        message,
-        destination=destination,
-        priority=how.priority,
-        # A transient one too: what the broker has not confirmed may have been sent to a queue that was just deleted.
-        delivery_mode=DeliveryMode.PERSISTENT,
-        time_to_live_ms=how.time_to_live_ms,
-        delivery_delay_ms=how.delivery_delay_ms,
-    )

@@ -6,8 +6,9 @@ import multiprocessing
 import socket
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,9 +17,13 @@ from kombu.exceptions import OperationalError
 
 import legato.kombu
 from legato.errors import ConfigError
-from legato.kombu.bindings import TABLE
+from legato.kombu.bindings import TABLE, Binding, BindingTable
+from legato.kombu.connection import BrokerConnection
+from legato.kombu.errors import BrokerAwayError
+from legato.kombu.sending import MessageCopy
 from legato.testing import LocalBroker, Network, broker, broker_pair
 from tests.support.monitored import until
+from tests.support.server import server
 
 WAIT_S = 60.0
 NOTHING_S = 0.1
@@ -488,3 +493,29 @@ def test_a_crashed_process_leaves_no_binding_of_its_transient_queues() -> None:
         running.advance(3600)
         with connection.connection.table() as table:
             assert {binding.queue for binding in table.all()} == {"durable"}
+
+
+def test_a_broadcast_whose_broker_is_lost_meanwhile_waits_only_a_moment(tmp_path: Path) -> None:
+    """A worker's heartbeat waits in its main loop: one that was told to stop could not."""
+    with server(tmp_path / "store") as lost:
+        connection = BrokerConnection(None, f"amqp://127.0.0.1:{lost.port}?close_timeout_s=0.3", {})
+
+        def lose(table: BindingTable) -> list[MessageCopy]:
+            lost.kill()
+            table.all()
+            raise AssertionError("the table was read without a broker")
+
+        with pytest.raises(BrokerAwayError, match="no broker at the moment"):
+            connection.broadcast(lose)
+        lost.start()
+        seen: list[set[Binding]] = []
+
+        def look(table: BindingTable) -> list[MessageCopy]:
+            seen.append(table.all())
+            return []
+
+        while not seen:
+            with suppress(BrokerAwayError):
+                connection.broadcast(look)
+        connection.close()
+    assert seen == [set()]
