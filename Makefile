@@ -11,8 +11,8 @@ BENCHMARKS := P1 P2 P3 P4 P5 P6 P7 P8 P9 P10 P11 P12 P13 P14 P15 GROUPS CAPACITY
 COMPILED := setup.py tools/build_batch.py src/legato/amqp/_batch.c src/legato/amqp/_batch.h
 ARGS ?=
 
-# The checks run beside the tests, and what they found is printed at the end. One or two tests that failed on a machine
-# as busy as that run again, alone.
+# The checks run beside the tests, and what they found is printed at the end. Up to three tests that failed on a
+# machine as busy as that run again, alone.
 define PYTEST_BESIDE_CHECK
 checked=$$(mktemp); rm -f .pytest_cache/v/cache/lastfailed; \
 	$(MAKE) --no-print-directory check >"$$checked" 2>&1 & check=$$!; \

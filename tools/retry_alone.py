@@ -11,8 +11,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-RETRIED_MAX = 2
-"""More failures than that are no accident."""
+RETRIED_MAX = 3
+"""More failures than that are no accident. One may take others of its worker with it, by what it leaves open."""
 FAILED = Path(".pytest_cache/v/cache/lastfailed")
 
 

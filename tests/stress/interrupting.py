@@ -432,6 +432,8 @@ def close_connection(stage: Stage) -> Telling:
     acknowledged(session)
     yield connection.close
     connection.close()
+    # It has said that it ends, and may want a processor for that.
+    connection._transport._thread.join(COMES_S)
     assert not connection._transport._thread.is_alive()
     stage.has_left(["1", "2"])
 

@@ -18,6 +18,8 @@ def test_wrong(): raise AssertionError
 
 def test_wrong_too(): raise AssertionError
 
+def test_wrong_as_well(): raise AssertionError
+
 def test_first_run_only():
     marker = Path("has-run")
     has_run = marker.exists()
