@@ -14,6 +14,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from legato.client import ConnectionFactory, TextMessage
 from legato.client.failover import uri
 from legato.errors import JMSError
+from legato.spark.connector.assignments import Place, Places
 from legato.spark.connector.offsets import Offset
 from legato.spark.connector.options import source_options
 from legato.spark.connector.requests import Fenced, Requests, shared_requests
@@ -214,6 +215,33 @@ def test_what_was_taken_from_a_queue_before_it_was_deleted_is_still_done(broker:
     assert reader.latestOffset(second, ReadMaxRows(1)) == second
     with pytest.raises(JMSError, match=r"1 messages of dp\.b between 1 and 2 are gone"):
         rows(reader, first, second)
+
+
+def test_a_batch_is_read_while_the_next_one_finds_that_the_queue_is_gone(
+    broker: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The assignment goes on under a new fence, which must not end the stream that asked for it."""
+    resume, resumed, begun = Places._resume, threading.Event(), threading.Event()
+
+    def resume_slowly(places: Places, address: str) -> Place:
+        place = resume(places, address)
+        resumed.set()
+        begun.wait(1)
+        return place
+
+    monkeypatch.setattr(Places, "_resume", resume_slowly)
+    fill(broker, "1", "2", "3", address="dp.b")
+    reader = stream(broker, queuePattern="dp.*")
+    start = reader.initialOffset()
+    first = reader.latestOffset(start, ReadMaxRows(1))
+    while last_number(broker, "spark", "dp.b") < 2:
+        pass  # The next batch is assigned ahead.
+    delete(broker, "dp.b")
+    second = reader.latestOffset(first, ReadMaxRows(1))
+    assert resumed.wait(60)
+    parts = reader.partitions(first, second)
+    begun.set()
+    assert [row["body"] for part in parts for batch in reader.read(part) for row in batch.to_pylist()] == ["2"]
 
 
 def test_available_now_ends_with_what_was_taken_from_a_deleted_queue(broker: Server) -> None:

@@ -80,6 +80,7 @@ class Places:
         self._is_known = False
         """Whether the stream has read something from the broker, in this process or in an earlier one."""
         self._opening = threading.RLock()
+        """Held from a request that opens or resumes an assignment until its fence is known here."""
         self.by_address: Mapping[str, Place] = {}
 
     def of(self, address: str) -> Place:
@@ -124,11 +125,13 @@ class Places:
 
     def begin_reading(self, ends: Offset) -> None:
         """The stream is about to read all numbers up to those."""
-        for address, number in ends.items():
-            place = self.of(address)
-            if place.begun is not None and number > place.begun and place.name:
-                self._ask("begin", place.name, fence=place.fence, through=number)
-                place.begun = number
+        # Who plans the next batch meanwhile may find that a queue is gone, and resume its assignment under a new fence.
+        with self._opening:
+            for address, number in ends.items():
+                place = self.of(address)
+                if place.begun is not None and number > place.begun and place.name:
+                    self._ask("begin", place.name, fence=place.fence, through=number)
+                    place.begun = number
 
     def begun_of(self, done: Offset) -> Offset | None:
         """How much of what Spark has done a run has begun to read; None if that is all, or not known."""
@@ -199,10 +202,11 @@ class Places:
         except Missing as error:
             if not self._outlives_queues:
                 raise Missing(f"{error} Set the option failOnDataLoss to false to go on without it.") from None
-            ended = self._resume(address)
-            if not ended.name:
-                raise
-            place.fence, place.waiting, place.has_ended = ended.fence, 0, True
+            with self._opening:
+                ended = self._resume(address)
+                if not ended.name:
+                    raise
+                place.fence, place.waiting, place.has_ended = ended.fence, 0, True
 
     def _open(self, address: str, *, again: bool) -> Place | None:
         """The place at an address; None if it is not there any more.
