@@ -11,18 +11,7 @@ import typer
 
 from legato.cli.commands import Commands
 from legato.cli.failures import EXIT_FAILED
-from legato.cli.log import (
-    AuthoritiesOption,
-    CertificateOption,
-    CredentialsOption,
-    KeyOption,
-    Login,
-    PasswordOption,
-    ServersArgument,
-    TimeoutOption,
-    TokenOption,
-    UserOption,
-)
+from legato.cli.log_login import Login, ServersArgument, TimeoutOption, takes_login
 from legato.cli.options import JsonOption
 from legato.cli.output import say, say_json
 from legato.quoting import quoted
@@ -113,16 +102,12 @@ def moves(
 
 
 @app.command("put")
+@takes_login
 def put(
     map_file: MapArgument,
     servers: ServersArgument,
-    user: UserOption = None,
-    password_file: PasswordOption = None,
-    credentials_file: CredentialsOption = None,
-    ca_file: AuthoritiesOption = None,
-    certificate_file: CertificateOption = None,
-    key_file: KeyOption = None,
-    token_file: TokenOption = None,
+    *,
+    login: Login,
     timeout_s: TimeoutOption = 10.0,
 ) -> None:
     """Keep a map at the servers of the replicated log: brokers with groups.map_in_log go by it within seconds.
@@ -133,7 +118,6 @@ def put(
     Example: legato group put groups.toml nats://log-1,nats://log-2,nats://log-3
     """
     found = _read(map_file)
-    login = Login(user, password_file, credentials_file, ca_file, certificate_file, key_file, token_file)
     with _kept(login, servers, timeout_s) as maps:
         former = maps.put(found, timeout_s)
     if former == found:
@@ -144,15 +128,11 @@ def put(
 
 
 @app.command("get")
+@takes_login
 def get(
     servers: ServersArgument,
-    user: UserOption = None,
-    password_file: PasswordOption = None,
-    credentials_file: CredentialsOption = None,
-    ca_file: AuthoritiesOption = None,
-    certificate_file: CertificateOption = None,
-    key_file: KeyOption = None,
-    token_file: TokenOption = None,
+    *,
+    login: Login,
     timeout_s: TimeoutOption = 10.0,
 ) -> None:
     """Print the map that the servers of the replicated log keep, as JSON; a file of it ends in .json.
@@ -163,7 +143,6 @@ def get(
     """
     from legato.groups.group_map import describe
 
-    login = Login(user, password_file, credentials_file, ca_file, certificate_file, key_file, token_file)
     with _kept(login, servers, timeout_s) as maps:
         kept = maps.read(timeout_s)
     if kept is None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import signal
 import threading
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,6 +11,7 @@ import typer
 
 from legato.cli.commands import Commands
 from legato.cli.failures import EXIT_FAILED
+from legato.cli.log_login import Login, ServersArgument, TimeoutOption, takes_login
 from legato.cli.options import JsonOption
 from legato.cli.output import say, say_json
 from legato.quoting import quoted, sentence
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from legato.errors import LogUnavailableError
     from legato.processes.log_servers import LogServers
     from legato.replication.log import LogHealth
-    from legato.replication.nats import NatsSettings
 
 app = Commands(
     name="log",
@@ -33,73 +32,6 @@ _SYNCED = {
     False: "acknowledges before it is on disk",
     None: "does not say when it writes to disk",
 }
-
-
-ServersArgument = Annotated[
-    str, typer.Argument(metavar="SERVERS", help="nats://host:port of each, with commas.", show_default=False)
-]
-UserOption = Annotated[
-    str | None, typer.Option("--user", help="The brokers' user.", metavar="NAME", show_default=False)
-]
-PasswordOption = Annotated[
-    Path | None,
-    typer.Option(
-        "--password-file", help="A file with its password in the first line.", metavar="FILE", show_default=False
-    ),
-]
-CredentialsOption = Annotated[
-    Path | None,
-    typer.Option("--credentials", help="A file of nsc, instead of a user.", metavar="FILE", show_default=False),
-]
-AuthoritiesOption = Annotated[
-    Path | None,
-    typer.Option("--ca", help="Certificates of authorities, for TLS.", metavar="FILE", show_default=False),
-]
-CertificateOption = Annotated[
-    Path | None,
-    typer.Option("--certificate", help="A certificate, if servers want one.", metavar="FILE", show_default=False),
-]
-KeyOption = Annotated[Path | None, typer.Option("--key", help="The key of it.", metavar="FILE", show_default=False)]
-TokenOption = Annotated[
-    Path | None,
-    typer.Option("--token-file", help="A file with a token, instead of a user.", metavar="FILE", show_default=False),
-]
-TimeoutOption = Annotated[
-    float, typer.Option("--timeout", help="Seconds to wait for each answer.", metavar="S", min=0.1)
-]
-
-
-@dataclass(frozen=True, slots=True)
-class Login:
-    """What options say of a login at the log's servers."""
-
-    user: str | None
-    password_file: Path | None
-    credentials_file: Path | None
-    ca_file: Path | None
-    certificate_file: Path | None
-    key_file: Path | None
-    token_file: Path | None
-
-    def settings(self, servers: str, group: str) -> NatsSettings:
-        """For the log of a group.
-
-        Raises:
-            ConfigError: they cannot be used.
-        """
-        from legato.replication.nats import NatsSettings
-
-        return NatsSettings(
-            servers,
-            group,
-            user=self.user,
-            password=None if self.password_file is None else _first_line(self.password_file),
-            token=None if self.token_file is None else _first_line(self.token_file),
-            credentials_file=self.credentials_file,
-            ca_file=self.ca_file,
-            certificate_file=self.certificate_file,
-            key_file=self.key_file,
-        )
 
 
 @app.command("run")
@@ -138,18 +70,14 @@ def run(
 
 
 @app.command("status")
+@takes_login
 def status(
     servers: ServersArgument,
     group: Annotated[
         str | None, typer.Option("--group", help="The log of this group only.", metavar="NAME", show_default=False)
     ] = None,
-    user: UserOption = None,
-    password_file: PasswordOption = None,
-    credentials_file: CredentialsOption = None,
-    ca_file: AuthoritiesOption = None,
-    certificate_file: CertificateOption = None,
-    key_file: KeyOption = None,
-    token_file: TokenOption = None,
+    *,
+    login: Login,
     timeout_s: TimeoutOption = 10.0,
     as_json: JsonOption = False,
 ) -> None:
@@ -162,7 +90,6 @@ def status(
     from legato.errors import LogUnavailableError
     from legato.replication.nats import survey
 
-    login = Login(user, password_file, credentials_file, ca_file, certificate_file, key_file, token_file)
     settings = login.settings(servers, group or "all")
     found = {name: health for name, health in survey(settings, timeout_s).items() if group in (None, name)}
     if as_json:
@@ -178,16 +105,12 @@ def status(
 
 
 @app.command("begin")
+@takes_login
 def begin(
     servers: ServersArgument,
     group: Annotated[str, typer.Option("--group", help="The group.", metavar="NAME")] = "legato",
-    user: UserOption = None,
-    password_file: PasswordOption = None,
-    credentials_file: CredentialsOption = None,
-    ca_file: AuthoritiesOption = None,
-    certificate_file: CertificateOption = None,
-    key_file: KeyOption = None,
-    token_file: TokenOption = None,
+    *,
+    login: Login,
     timeout_s: TimeoutOption = 30.0,
 ) -> None:
     """Say that a group is new, so that a broker with an empty store begins its log before all the others have come.
@@ -201,7 +124,6 @@ def begin(
     from legato.replication.nats import NatsRegister, Opening
     from legato.replication.patience import Patience
 
-    login = Login(user, password_file, credentials_file, ca_file, certificate_file, key_file, token_file)
     settings = login.settings(servers, group)
     opening = Opening(settings)
     try:
@@ -214,6 +136,7 @@ def begin(
 
 
 @app.command("restore")
+@takes_login
 def restore(
     store: Annotated[
         Path,
@@ -236,13 +159,8 @@ def restore(
         bool,
         typer.Option("--accept-loss", help="Go on though another broker has, or may have, commits that STORE lacks."),
     ] = False,
-    user: UserOption = None,
-    password_file: PasswordOption = None,
-    credentials_file: CredentialsOption = None,
-    ca_file: AuthoritiesOption = None,
-    certificate_file: CertificateOption = None,
-    key_file: KeyOption = None,
-    token_file: TokenOption = None,
+    *,
+    login: Login,
     timeout_s: TimeoutOption = 30.0,
     as_json: JsonOption = False,
 ) -> None:
@@ -257,7 +175,6 @@ def restore(
     from legato.replication.restoring import Evidence, evidence, restore_log
     from legato.server.storage.replicated_log import hold_directory
 
-    login = Login(user, password_file, credentials_file, ca_file, certificate_file, key_file, token_file)
     settings = login.settings(servers, group)
     others: list[Evidence] = [evidence(path) for path in other or ()]
     lock = hold_directory(store)
@@ -270,13 +187,6 @@ def restore(
         return
     say(f"the group {quoted(group)} has a new log, which begins with commit {restored.commit:,} of {store}")
     say("start this broker; copy its store to the others (legato replica seed) before they start")
-
-
-def _first_line(file: Path) -> str:
-    from legato.server.config.secret_files import refuse_readable
-
-    refuse_readable(file, "The file with a secret")
-    return file.read_text().partition("\n")[0]
 
 
 def _tell_servers(servers: LogServers, as_json: bool) -> None:

@@ -10,18 +10,7 @@ import typer
 
 from legato.cli.commands import Commands
 from legato.cli.failures import EXIT_FAILED
-from legato.cli.log import (
-    AuthoritiesOption,
-    CertificateOption,
-    CredentialsOption,
-    KeyOption,
-    Login,
-    PasswordOption,
-    ServersArgument,
-    TimeoutOption,
-    TokenOption,
-    UserOption,
-)
+from legato.cli.log_login import Login, ServersArgument, TimeoutOption, takes_login
 from legato.cli.options import JsonOption
 from legato.cli.output import say, say_json
 
@@ -170,16 +159,12 @@ def seed(
 
 
 @app.command("list")
+@takes_login
 def list_replicas(
     servers: ServersArgument,
     group: GroupOption = "legato",
-    user: UserOption = None,
-    password_file: PasswordOption = None,
-    credentials_file: CredentialsOption = None,
-    ca_file: AuthoritiesOption = None,
-    certificate_file: CertificateOption = None,
-    key_file: KeyOption = None,
-    token_file: TokenOption = None,
+    *,
+    login: Login,
     timeout_s: TimeoutOption = 10.0,
     as_json: JsonOption = False,
 ) -> None:
@@ -194,7 +179,6 @@ def list_replicas(
     from legato.cli.rendering import age
     from legato.quoting import quoted, sentence
 
-    login = Login(user, password_file, credentials_file, ca_file, certificate_file, key_file, token_file)
     with _register(login.settings(servers, group), timeout_s) as register:
         found = register.entries(timeout_s)
     if as_json:
@@ -214,19 +198,15 @@ def list_replicas(
 
 
 @app.command("forget")
+@takes_login
 def forget(
     servers: ServersArgument,
     listen: Annotated[
         str, typer.Argument(metavar="HOST:PORT", help="Of the broker, as it is listed.", show_default=False)
     ],
     group: GroupOption = "legato",
-    user: UserOption = None,
-    password_file: PasswordOption = None,
-    credentials_file: CredentialsOption = None,
-    ca_file: AuthoritiesOption = None,
-    certificate_file: CertificateOption = None,
-    key_file: KeyOption = None,
-    token_file: TokenOption = None,
+    *,
+    login: Login,
     timeout_s: TimeoutOption = 10.0,
 ) -> None:
     """Forget a broker of a group that is gone for good, so that its primary does not miss it. One that runs comes back.
@@ -235,7 +215,6 @@ def forget(
     """
     from legato.quoting import quoted
 
-    login = Login(user, password_file, credentials_file, ca_file, certificate_file, key_file, token_file)
     with _register(login.settings(servers, group), timeout_s) as register:
         was_there = register.forget(listen, timeout_s)
     if not was_there:
