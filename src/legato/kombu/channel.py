@@ -6,7 +6,6 @@ import itertools
 import logging
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext
 from typing import Any, NamedTuple
 
 import msgspec
@@ -252,13 +251,15 @@ class Channel(base.StdChannel):  # type: ignore[misc]
         if _is_transient(message) and self.connection.exchange_types.get(exchange) in (FANOUT, TOPIC):
             self.connection.broadcast(lambda table: self._copies(message, exchange, routing_key, table))
             return
-        if copies := self._copies(message, exchange, routing_key):
+        with self.connection.table() as table:
+            copies = self._copies(message, exchange, routing_key, table)
+        if copies:
             self.connection.send(copies)
 
     def _copies(
-        self, message: dict[str, Any], exchange: str, routing_key: str, table: BindingTable | None = None
+        self, message: dict[str, Any], exchange: str, routing_key: str, table: BindingTable
     ) -> list[MessageCopy]:
-        """Where a message goes, by the table that is given or by the connection's, and as what."""
+        """Where a message goes, by the table of bindings, and as what."""
         how = sending(message, hold_eta=self.transport.hold_eta)
         copies = []
         for binding in self._route(exchange, routing_key, message, table):
@@ -268,20 +269,16 @@ class Channel(base.StdChannel):  # type: ignore[misc]
             copies.append(MessageCopy(binding.destination, encode(message, exchange, routing_key), sent))
         return copies
 
-    def _route(
-        self, exchange: str, routing_key: str, message: dict[str, Any], table: BindingTable | None
-    ) -> list[Binding]:
+    def _route(self, exchange: str, routing_key: str, message: dict[str, Any], table: BindingTable) -> list[Binding]:
         transient = _is_transient(message)
         if not exchange:
             known = self.connection.declared.get(routing_key)
             if known is None:
-                with self.connection.table() as rows:
-                    known = rows.of_name(routing_key)
+                known = table.of_name(routing_key)
             if known is None and not transient:
                 known = Binding(routing_key, "", routing_key)
             return [] if known is None else [known]
-        with self.connection.table() if table is None else nullcontext(table) as rows:
-            found = {row.queue: row for row in rows.of_exchange(exchange) if row.matches(routing_key)}
+        found = {row.queue: row for row in table.of_exchange(exchange) if row.matches(routing_key)}
         broadcast = self.connection.exchange_types.get(exchange) == FANOUT
         if not found and not transient and not broadcast and (exchange, routing_key) not in self._warned:
             self._warned.add((exchange, routing_key))
