@@ -202,14 +202,19 @@ def test_a_deleted_queue_of_a_pattern_is_the_end_of_that_address_only(
     assert stream(broker, queuePattern="dp.*").initialOffset() == ends
 
 
-def test_what_was_taken_from_a_queue_before_it_was_deleted_is_still_done(broker: Server) -> None:
+def reader_of_a_deleted_queue(broker: Server) -> tuple[StreamReader, Offset]:
+    """Of three messages it has planned the first, and the second was assigned ahead; and where the first batch ends."""
     fill(broker, "1", "2", "3", address="dp.b")
     reader = stream(broker, queuePattern="dp.*")
-    start = reader.initialOffset()
-    first = reader.latestOffset(start, ReadMaxRows(1))
+    first = reader.latestOffset(reader.initialOffset(), ReadMaxRows(1))
     while last_number(broker, "spark", "dp.b") < 2:
-        pass  # The next batch is assigned ahead.
+        pass
     delete(broker, "dp.b")
+    return reader, first
+
+
+def test_what_was_taken_from_a_queue_before_it_was_deleted_is_still_done(broker: Server) -> None:
+    reader, first = reader_of_a_deleted_queue(broker)
     second = reader.latestOffset(first, ReadMaxRows(1))
     assert rows(reader, first, second) == ["2"]
     assert reader.latestOffset(second, ReadMaxRows(1)) == second
@@ -230,13 +235,7 @@ def test_a_batch_is_read_while_the_next_one_finds_that_the_queue_is_gone(
         return place
 
     monkeypatch.setattr(Places, "_resume", resume_slowly)
-    fill(broker, "1", "2", "3", address="dp.b")
-    reader = stream(broker, queuePattern="dp.*")
-    start = reader.initialOffset()
-    first = reader.latestOffset(start, ReadMaxRows(1))
-    while last_number(broker, "spark", "dp.b") < 2:
-        pass  # The next batch is assigned ahead.
-    delete(broker, "dp.b")
+    reader, first = reader_of_a_deleted_queue(broker)
     second = reader.latestOffset(first, ReadMaxRows(1))
     assert resumed.wait(60)
     parts = reader.partitions(first, second)
