@@ -30,7 +30,7 @@ from legato.server.links.membership import Elsewhere, Membership
 from legato.server.links.nodes import Nodes
 from legato.server.links.producer_credit import ProducerCredit
 from legato.server.links.producer_links import ProducerLinks
-from legato.server.links.refused import NOT_ALLOWED, Refused
+from legato.server.links.refused import NOT_ALLOWED, NOT_FOUND, Refused
 from legato.server.links.registry import Registry
 from legato.server.links.subscriptions import SubscriptionLinks
 from legato.server.links.temporary_nodes import Temporaries
@@ -94,8 +94,19 @@ class Links:
                 self._shell.audit.say(
                     "denial", peer, "denied", operation=operation, object=terminus.address, reason=str(refused)
                 )
-            link.refuse(refused.condition, str(refused), refused.info if isinstance(refused, Elsewhere) else None)
+            self._refuse(peer, link, refused)
         peer.holdings.count_links(len(peer.links))
+
+    def _refuse(self, peer: Peer, link: Link, refused: Refused | Refusal) -> None:
+        """Say why; that something is not there, when its deletion is durable: a takeover would bring it back."""
+
+        def refuse() -> None:
+            link.refuse(refused.condition, str(refused), refused.info if isinstance(refused, Elsewhere) else None)
+
+        if refused.condition == NOT_FOUND:
+            self._shell.when_durable(peer, refuse)
+        else:
+            refuse()
 
     def _attach_sender(self, peer: Peer, link: Sender) -> None:
         source = link.remote_source
