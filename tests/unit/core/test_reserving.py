@@ -317,6 +317,39 @@ def test_groups_of_what_is_claimed_after_a_takeover_are_its_holder_s() -> None:
     assert s.received(back) == [b"group=a;1", b"group=a;2"]
 
 
+def test_what_was_claimed_and_failed_does_not_wait_at_who_has_not_its_group() -> None:
+    """CONTRACT D16: its redelivery goes to the consumer that has the group by then."""
+    s = Scenario()
+    s.settings["q"] = AddressSettings(redelivery_delay_s=1, redelivery_blocking="consumer")
+    s.publish("q", b"group=a;1", b"group=a;2")
+    s.present(s.consumer("q", 2, exact=True, name="me", link="one"), 2)
+    s = s.crash()
+    other = s.consumer("q", 1, exact=True, name="other", held=[2])
+    back = s.consumer("q", 10, exact=True, name="me", link="one", held=[1])
+    assert (s.received(other), s.received(back)) == ([b"group=a;2"], [b"group=a;1"])
+    s.broker.settlement.modify(back, s.in_hand(back)[0], failed=True, undeliverable_here=False)
+    s.broker.receivers.flow(other, 10, False, s.now_us)
+    s.run()
+    s.wait(1.1)
+    assert (s.received(other), s.received(back)) == ([b"group=a;1"], [])
+
+
+def test_a_group_that_was_closed_is_of_the_consumer_at_which_its_last_message_waits() -> None:
+    """CONTRACT D16: until that has come, nobody else gets the group."""
+    s = Scenario()
+    s.settings["q"] = AddressSettings(redelivery_delay_s=1, redelivery_blocking="consumer")
+    s.publish("q", b"group=a!;1")
+    one = s.consumer("q", 10)
+    other = s.consumer("q", 10)
+    assert s.received(one) == [b"group=a!;1"]
+    s.broker.settlement.modify(one, s.in_hand(one)[0], failed=True, undeliverable_here=False)
+    s.run()
+    s.publish("q", b"group=a;2")
+    assert s.received(other) == []
+    s.wait(1.1)
+    assert s.received(one) == [b"group=a!;1", b"group=a;2"]
+
+
 def exclusive(s: Scenario) -> tuple[Consumer, Consumer]:
     s.settings["q"] = AddressSettings(exclusive=True)
     s.publish("q", b"1", b"2")
