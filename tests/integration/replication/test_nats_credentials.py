@@ -4,6 +4,8 @@ import base64
 import hashlib
 import json
 import os
+import socket
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +17,7 @@ import pytest
 from legato.errors import LogAccessError, LogUnavailableError
 from legato.processes.log_servers import LogServers
 from legato.replication.log import Claim, ReplicatedLog
-from legato.replication.nats import NatsSettings, open_log
+from legato.replication.nats import NatsSettings, Opening, open_log
 from legato.testing.log_servers import log_servers
 from tests.conformance.replicated_log.log import claim, data_of, health_when, is_proved, read_all
 
@@ -172,6 +174,40 @@ def test_credentials_of_another_operator_are_refused(trusting: LogServers, tmp_p
     Trust().write_credentials(file, 3600)
     with pytest.raises(LogAccessError, match="refuses the credentials"):
         open_log(NatsSettings(trusting.url, "orders", credentials_file=file))
+
+
+def test_a_file_with_a_damaged_key_is_refused(trusting: LogServers, tmp_path: Path) -> None:
+    file = tmp_path / "brokers.creds"
+    Trust().write_credentials(file, 3600)
+    before, key = file.read_text().split("-----BEGIN USER NKEY SEED-----\n")
+    file.write_text(f"{before}-----BEGIN USER NKEY SEED-----\n{key[:20]}\n{key[-40:]}")
+    with pytest.raises(LogAccessError, match=r"brokers.creds cannot be used"):
+        open_log(NatsSettings(trusting.url, "orders", credentials_file=file))
+
+
+def test_credentials_are_not_blamed_for_what_is_not_a_server_of_nats(tmp_path: Path) -> None:
+    file = tmp_path / "brokers.creds"
+    Trust().write_credentials(file, 3600)
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        threading.Thread(target=_greet, args=[listening], daemon=True).start()
+        address = f"nats://127.0.0.1:{listening.getsockname()[1]}"
+        opening = Opening(NatsSettings(address, "orders", credentials_file=file))
+        try:
+            with pytest.raises(LogUnavailableError, match=r"no server of the log answers: 127.0.0.1:\d+ \(.*answer"):
+                opening()
+        finally:
+            opening.close()
+            listening.shutdown(socket.SHUT_RDWR)
+
+
+def _greet(listening: socket.socket) -> None:
+    while True:
+        try:
+            connection, _ = listening.accept()
+        except OSError:
+            return
+        with connection:
+            connection.sendall(b"220 mail.example ESMTP\r\n")
 
 
 def test_a_file_without_credentials_is_refused(trusting: LogServers, tmp_path: Path) -> None:

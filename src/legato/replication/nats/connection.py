@@ -18,8 +18,9 @@ from urllib.parse import urlsplit
 
 from nats.aio.client import Client, RawCredentials
 from nats.aio.msg import Msg
-from nats.errors import Error, MaxPayloadError, NoRespondersError
+from nats.errors import Error, InvalidUserCredentialsError, MaxPayloadError, NoRespondersError
 from nats.errors import TimeoutError as NatsTimeoutError
+from nkeys import NkeysError
 
 from legato.errors import LogAccessError, LogUnavailableError
 from legato.quoting import quoted
@@ -34,6 +35,7 @@ CLOSE_S = 5.0
 CLIENT_CLOSE_S = 0.3
 
 _REFUSALS = ("authorization", "authentication", "permissions", "account")
+_OF_CREDENTIALS = (InvalidUserCredentialsError, NkeysError, ValueError)
 _T = TypeVar("_T")
 
 
@@ -250,7 +252,7 @@ class Connection:
                 try:
                     await asyncio.wait_for(self._connect_to(client, address, closed), 2 * CONNECT_S)
                     return client
-                except (TimeoutError, Error, OSError, ValueError) as error:
+                except (TimeoutError, Error, NkeysError, OSError, ValueError) as error:
                     if address not in self._said:  # else why was told before
                         self._said[address] = self._explained(address, error)
                     await _close(client)
@@ -315,7 +317,7 @@ class Connection:
         if any(word in text.lower() for word in _REFUSALS):
             expired = " (it may have expired)" if self.settings.credentials_file or "expired" in text.lower() else ""
             return LogAccessError(f"the log's server {host} refuses {self._login()}{expired}: {quoted(text)}")
-        if self.settings.credentials_file is not None and not isinstance(error, (OSError, asyncio.TimeoutError)):
+        if self.settings.credentials_file is not None and isinstance(error, _OF_CREDENTIALS):
             return LogAccessError(
                 f"{self._login()} cannot be used: a JWT and its key, as nsc writes them, are expected"
             )
