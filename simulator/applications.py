@@ -262,7 +262,7 @@ class Application(Actor):
             pause_s = min(pause_s * 1.5, 2.0)
             for name, consumer in consumers:
                 while (message := (yield from consumer._receive(0.01))) is not None:
-                    self._presented(session, name, message)
+                    self._presented(session, self.history.buried(name, message), message)
                     pause_s = 0.05
             yield from sleep(pause_s)
         yield from session._close()

@@ -131,6 +131,7 @@ class Durable(Record):
                     self._leave(*place, "deleted", 0)
             case ConsumerAttached():
                 self.containers[fact.consumer] = fact.container
+                self.receives_from[fact.consumer] = self.names[fact.queue]
                 self.came_back(fact.container)
             case MessagePresented():
                 if (fact.queue, fact.seq, fact.consumer) not in self.given_back:
@@ -152,6 +153,7 @@ class Durable(Record):
             case MessageConsumed():
                 self._leave(fact.queue, fact.seq, "consumed", fact.consumer)
             case MessageDeadLettered():
+                self._buried(fact)
                 self._leave(fact.queue, fact.seq, f"dead: {fact.cause}", fact.consumer)
             case MessageMoved():
                 if fact.cause == "moved":
@@ -214,7 +216,8 @@ class Durable(Record):
 
     def _returned(self, fact: MessageReturned) -> None:
         """What is kept for a consumer goes to others when its time is over (CONTRACT B21)."""
-        copy = self.copies.get((self.names[fact.queue], self.places.get((fact.queue, fact.seq), 0)))
+        name = self.copy_name(self.names[fact.queue], fact.seq)
+        copy = self.copies.get((name, self.places.get((fact.queue, fact.seq), 0)))
         if copy is not None:
             copy.returned = True
         seen_by = self.seen_by.pop((fact.queue, fact.seq), None)
@@ -242,6 +245,12 @@ class Durable(Record):
         for queue in queues:
             self._place(queue, fact.seq, number, moved=fact.origin is not None)
 
+    def _buried(self, fact: MessageDeadLettered) -> None:
+        """Dead letters of a subscription that ends with its listeners are told from those of others in their queue."""
+        name, source = self.names.get(fact.dead_queue, ""), self.names[fact.queue]
+        if name and name == self.plan.dead_letters_of_listeners and source in self.temporary:
+            self.burials[name, fact.dead_seq] = burial_name(name, source)
+
     def _place(self, queue: int, seq: int, number: int, *, moved: bool = False) -> None:
         """A message waits in a place; `moved`: it was in another one before."""
         if (queue, seq) in self.places:
@@ -250,6 +259,7 @@ class Durable(Record):
         name = self.names[queue]
         if name == SCHEDULE_NAME:
             return
+        name = self.copy_name(name, seq)
         copy = self.copies.get((name, number))
         if copy is None:
             self.copies[name, number] = Copy()
@@ -298,11 +308,16 @@ class Durable(Record):
             raise self.broken(f"P5: what is not in {self.names[queue]} at {seq} left it: {how}")
         if self.names[queue] == SCHEDULE_NAME:
             return
-        copy = self.copies[self.names[queue], number]
+        copy = self.copies[self.copy_name(self.names[queue], seq), number]
         copy.ended = how
         copy.ended_epoch = self.epoch
         copy.consumer = consumer
         self.counts[how.partition(":")[0]] += 1
+
+
+def burial_name(name: str, source: str) -> str:
+    """The name under which `copies` has the dead letters of `source` in a queue that others have theirs in, too."""
+    return f"{name} of {source}"
 
 
 def number_of(body: bytes) -> int:

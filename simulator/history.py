@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import Any
 
 from legato.client.links.deliveries import Delivery
 from legato.core.consumers import Consumer
+from legato.core.dead_letters import HISTORY
 from legato.core.effects import Deliver
 from legato.core.message import Message, MessageRun
-from simulator.durable import Durable, number_of
+from simulator.durable import Durable, burial_name, number_of
 from simulator.plan import DURABLE, Plan
 from simulator.record import Copy
 
@@ -60,7 +62,8 @@ class History(Durable):
         for message in messages:
             assert message.body is not None
             self.note("dispatched:", number_of(message.body), message, "to", consumer.container)
-            key = (message.queue.name, number_of(message.body), consumer.container)
+            name = self.copy_name(message.queue.name, message.seq)
+            key = (name, number_of(message.body), consumer.container)
             holder = self.seen_by.get((message.queue.id, message.seq))
             if holder is not None and epoch == self.epoch and self.containers[holder] != consumer.container:
                 raise self.broken(f"B21: message {key[1]} of {key[0]} is consumer {holder}'s and went to {consumer.id}")
@@ -213,6 +216,13 @@ class History(Durable):
         """The name of the subscription that begins so and has had a message; brokers make names up."""
         number = number_of(message.text.encode())
         return next((name for name in self.temporary if name.startswith(prefix) and (name, number) in self.copies), "")
+
+    def buried(self, name: str, message: Any) -> str:
+        """The name under which `copies` has a message of the queue `name`: a dead letter says whose consumer had it."""
+        if name != self.plan.dead_letters_of_listeners:
+            return name
+        consumer = json.loads(message.properties[HISTORY])[-1]["consumer"]
+        return burial_name(name, self.receives_from[consumer])
 
     def was_browsed(self, name: str, messages: list[Any]) -> None:
         """An application looked at a queue and saw these, in one look."""

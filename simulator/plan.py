@@ -56,6 +56,8 @@ LATER_KINDS = {
     "keep_house": 1,
 }
 """Further ones, in a share of the runs; see `interrupting`, `administering`, `pipelines`, `perishing`."""
+LISTENING_KINDS = ("subscribe_for_now", "join_the_crowd")
+"""Those whose subscriptions last as long as they listen; see `conversations`."""
 LINE_KINDS = ("pour", "sip")
 """Those who send to the line and receive from it; see `pouring`."""
 COMPANIONS = ("produce", "ask", "browse")
@@ -157,6 +159,14 @@ class Plan(msgspec.Struct, frozen=True):
         ]
 
     @property
+    def dead_letters_of_listeners(self) -> str:
+        """The queue of what dies in those subscriptions of the topic that end with their listeners; empty: none.
+
+        Unlike durable ones they share it: their names, which brokers make up, are no part of its name.
+        """
+        return self.topic.dead_letters.format(address=TOPIC)
+
+    @property
     def drained(self) -> list[str]:
         """Where messages may wait in the end, dead letters before what they came from is empty."""
         names = [queue.name for queue in self.queues] + [LINE for kind in self.kinds if kind == "pour"]
@@ -169,6 +179,10 @@ class Plan(msgspec.Struct, frozen=True):
         if self.topic.maximum_deliveries and self.topic.dead_letters:
             subscriptions = ["all", "reds", *(["visits"] if visited else [])]
             names += [self.topic.dead_letters.format(address=f"{TOPIC}.{name}") for name in subscriptions]
+            if any(kind in LISTENING_KINDS for kind in self.kinds):
+                # A subscription that does not last waits for its listener to come back, or has others: what was
+                # presented to that one may die meanwhile, and lasts.
+                names.append(self.dead_letters_of_listeners)
         return [*dict.fromkeys(names), SHARED, *([VISITS] if visited else [])]
 
 

@@ -79,6 +79,11 @@ class Record:
         self.copies: dict[tuple[str, int], Copy] = {}
         self.places: dict[tuple[int, int], int] = {}
         """The number of what waits, by queue and sequence."""
+        self.burials: dict[tuple[str, int], str] = {}
+        """By dead-letter queue and sequence: the name under which `copies` has what died in a subscription that ends
+        with its listeners. Those of the topic share one such queue, and a message may die in each of them."""
+        self.receives_from: dict[int, str] = {}
+        """Of each consumer the name of its queue or subscription."""
         self.void: set[str] = set()
         """Ids of messages whose senders were told that they are not stored."""
         self.remembered: dict[str, deque[bytes]] = {}
@@ -141,6 +146,10 @@ class Record:
         """Something happened."""
         if self.trace is not None:
             self.trace(" ".join(map(str, what)))
+
+    def copy_name(self, name: str, seq: int) -> str:
+        """The name under which `copies` has what is at `seq` in a queue or subscription: its own, but of `burials`."""
+        return self.burials.get((name, seq), name)
 
     def _window_of(self, name: str) -> int:
         address = self.plan.address(name)

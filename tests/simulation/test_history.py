@@ -1,17 +1,26 @@
 """What the simulator holds to be promised: neither more nor less than what is."""
 
+import json
+
 import msgspec
 import pytest
 from simulator.history import History
-from simulator.plan import QueuePlan, draw
+from simulator.plan import LISTENING_KINDS, TOPIC, QueuePlan, draw
 from simulator.record import ViolationError
 
 from legato.client import TextMessage
+from legato.client.messages.properties import Properties
+from legato.core.dead_letters import HISTORY, MAXIMUM_DELIVERIES
 from legato.core.facts import (
     AnyFact,
+    ConsumerAttached,
     DuplicateDropped,
     DuplicateIdDropped,
     DuplicateIdKept,
+    Kind,
+    MessageConsumed,
+    MessageDeadLettered,
+    MessagePublished,
     MessageStored,
     QueueCreated,
 )
@@ -96,3 +105,69 @@ def test_who_consumed_a_message_is_told_that_another_had_it_only_of_an_earlier_d
             history.went_elsewhere("q", [1], "client")
     else:
         history.went_elsewhere("q", [1], "client")
+
+
+LISTENERS = {3: "volatile://a//x", 4: "volatile://b//y"}
+"""Subscriptions that end with their listeners, by number; the consumer of each is 10 above it."""
+TOPIC_NUMBER, DEAD_LETTERS, DRAIN = 2, 7, 20
+
+
+def deaths(*sources: int) -> History:
+    """A run in which a message to two listeners died of some of them, and all its dead letters were consumed."""
+    topic = QueuePlan(TOPIC, {"maximum_deliveries": 1})
+    history = History(lambda: 0, lambda *_: True, msgspec.structs.replace(draw(1), topic=topic))
+    history.epoch_began(1)
+    facts: list[AnyFact] = [QueueCreated(TOPIC_NUMBER, f"topic:{TOPIC}", kind=Kind.TOPIC)]
+    for number, name in LISTENERS.items():
+        facts.append(QueueCreated(number, name, kind=Kind.SUBSCRIPTION, topic=TOPIC_NUMBER, temporary=True))
+        facts.append(ConsumerAttached(10 + number, number, name, name))
+    facts += [MessagePublished(TOPIC_NUMBER, 1, 1, "1", list(LISTENERS)), QueueCreated(DEAD_LETTERS, f"DLQ.{TOPIC}")]
+    history.committed(Batch(1, 0, facts, [b"<1>"]))
+    for name in LISTENERS.values():
+        history.was_presented(name, letter(), name)
+    for seq, number in enumerate(sources, 1):
+        died = MessageDeadLettered(number, 1, 10 + number, MAXIMUM_DELIVERIES, DEAD_LETTERS, seq, 1)
+        history.committed(Batch(1, 0, [died, MessageStored(DEAD_LETTERS, seq, 1, "", origin=(number, 1))], [b"<1>"]))
+    seqs = range(1, len(sources) + 1)
+    history.committed(Batch(1, 0, [MessageConsumed(DEAD_LETTERS, seq, DRAIN, 0, 1) for seq in seqs], []))
+    return history
+
+
+def letter(number: int = 0) -> TextMessage:
+    """The message as an application has it; `number`: as it died of a listener."""
+    message = TextMessage("<1>")
+    message.delivery_count = 1
+    message._properties = Properties({HISTORY: json.dumps([{"consumer": 10 + number}])}, read_only=True)
+    return message
+
+
+def drain(history: History, number: int) -> None:
+    """The dead letter of a listener is received."""
+    history.was_presented(history.buried(f"DLQ.{TOPIC}", letter(number)), letter(number), "drain")
+
+
+def test_a_message_may_die_of_each_listener_of_the_topic() -> None:
+    history = deaths(3, 4)
+    drain(history, 3)
+    drain(history, 4)
+    history.check_end()
+
+
+def test_the_dead_letter_of_one_listener_does_not_stand_for_that_of_another() -> None:
+    history = deaths(3, 4)
+    drain(history, 3)
+    with pytest.raises(ViolationError, match=r"1 of DLQ\.prices of volatile://b//y is consumed and nobody had it"):
+        history.check_end()
+
+
+def test_only_a_listener_of_which_a_message_died_has_a_dead_letter_of_it() -> None:
+    with pytest.raises(ViolationError, match=r"1 of DLQ\.prices of volatile://b//y was presented and never stored"):
+        drain(deaths(3), 4)
+
+
+@pytest.mark.parametrize("kind", LISTENING_KINDS)
+def test_what_died_of_listeners_is_drained(kind: str) -> None:
+    topic = QueuePlan(TOPIC, {"maximum_deliveries": 1})
+    plan = msgspec.structs.replace(draw(1), topic=topic, kinds=("produce", kind))
+    assert f"DLQ.{TOPIC}" in plan.drained
+    assert f"DLQ.{TOPIC}" not in msgspec.structs.replace(plan, kinds=("produce",)).drained
