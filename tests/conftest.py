@@ -1,8 +1,13 @@
 """What holds for all tests: none of Hypothesis' examples is judged by how long it took on a busy machine, Spark is
 started once, and what takes long comes first, so that all workers end at the same time. Tests with the marker `slow`
-run in `make test-full` only, or when they are named."""
+run in `make test-full` only, or when they are named, and so does the second twin of a story that kills brokers."""
 
+import compileall
+import contextlib
+import importlib
 import os
+import sys
+import zlib
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,6 +18,7 @@ from xdist.scheduler import LoadFileScheduling  # type: ignore[import-untyped]
 from legato.processes import scratch
 from legato.testing.log_servers import log_servers
 from tests.support.broker import LOG_SERVERS
+from tests.support.clients import TWINS
 from tests.support.examples import QUICK
 from tests.support.forked_process import quick_starts
 
@@ -21,9 +27,14 @@ settings.load_profile(QUICK)
 
 def _have_ports_of_its_own() -> None:
     """No worker is given a port at which a broker of another one is to listen later, as a backup does."""
-    worker, count = os.environ.get("PYTEST_XDIST_WORKER"), os.environ.get("PYTEST_XDIST_WORKER_COUNT")
-    if worker and count:
-        scratch._LISTENING = scratch._LISTENING[int(worker.removeprefix("gw")) % int(count) :: int(count)]
+    worker, count = _worker_of_count()
+    scratch._LISTENING = scratch._LISTENING[worker::count]
+
+
+def _worker_of_count() -> tuple[int, int]:
+    """Which worker this is, from 0 on, and of how many; without workers, the only one."""
+    worker, count = os.environ.get("PYTEST_XDIST_WORKER"), int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    return (int(worker.removeprefix("gw")) % count, count) if worker else (0, 1)
 
 
 _have_ports_of_its_own()
@@ -94,10 +105,48 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> OneSpark:
     return OneSpark(config, log)
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection(session: pytest.Session) -> None:
+    """Each worker compiles modules of its own first, and leaves them to the other workers, of which each needs all.
+
+    In a fresh clone all would compile the same at the same time otherwise.
+    """
+    worker, count = _worker_of_count()
+    if count == 1 or not _names_no_tests(session.config):
+        return
+    root = session.config.rootpath
+    if not sys.dont_write_bytecode:
+        for file in sorted((root / "src").rglob("*.py"))[worker::count]:
+            compileall.compile_file(file, quiet=2)
+    # pytest compiles tests in its own way, as they are imported.
+    for file in sorted((root / "tests").rglob("test_*.py"))[worker::count]:
+        # What cannot be imported, or is to be skipped, says so when it is collected.
+        with contextlib.suppress(Exception, pytest.skip.Exception):
+            importlib.import_module(".".join(file.relative_to(root).with_suffix("").parts))
+
+
+def _names_no_tests(config: pytest.Config) -> bool:
+    return bool(config.args == config.getini("testpaths"))
+
+
+def _is_told_by_the_other_twin(item: pytest.Item) -> bool:
+    """Whether a story has a pair of brokers to kill, and this is the twin that does not tell it in `make test`.
+
+    A pair is not started for nothing, and both twins take the same steps (`tools/make_faces.py`). So one of them tells
+    such a story, the other one the next; all else is told by both.
+    """
+    call = getattr(item, "callspec", None)
+    if call is None or call.params.get("factory") not in TWINS or "pair" not in getattr(item, "fixturenames", ()):
+        return False
+    twin = call.params["factory"]
+    story = item.nodeid.replace(twin, "")
+    return bool(TWINS[zlib.crc32(story.encode()) % len(TWINS)] != twin)
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Put the longest first; the first test with Spark may have to wait long for Spark on a busy machine."""
-    if settings.get_current_profile_name() == QUICK and config.args == config.getini("testpaths"):
-        slow = [item for item in items if item.get_closest_marker("slow")]
+    if settings.get_current_profile_name() == QUICK and _names_no_tests(config):
+        slow = [item for item in items if item.get_closest_marker("slow") or _is_told_by_the_other_twin(item)]
         config.hook.pytest_deselected(items=slow)
         items[:] = [item for item in items if item not in set(slow)]
     items.sort(key=lambda item: next(n for n, where in enumerate(_LONGEST_FIRST) if item.nodeid.startswith(where)))

@@ -16,6 +16,9 @@ from tests.support.twins import BlockingFactory, Loop
 
 _names = itertools.count(1)
 
+TWINS = ("threads", "asyncio")
+"""The clients that tell a story (`factory`); in `make test` one of them tells those that kill brokers."""
+
 
 @pytest.fixture(scope="session")
 def calm_pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerPair]:
@@ -70,10 +73,10 @@ def client_id() -> str:
     return f"client{next(_names)}"
 
 
-@pytest.fixture(params=["threads", "asyncio"])
+@pytest.fixture(params=TWINS)
 def factory(request: pytest.FixtureRequest) -> Iterator[Callable[..., ConnectionFactory]]:
     """Makes the factories of either twin: every story that is told with it is told of both."""
-    if request.param == "threads":
+    if request.param == TWINS[0]:
         yield ConnectionFactory
         return
     loop = Loop()
