@@ -27,13 +27,17 @@ class Beginning:
         group: its name.
         listen: where this broker is to serve.
         brokers: addresses of all its brokers, this one's among them; empty if they are not known.
+        former: what tells of a former store of this broker, whose file is lost; empty if nothing does.
     """
 
-    def __init__(self, register: Register, group: str, listen: str, brokers: Sequence[str] = ()) -> None:
+    def __init__(
+        self, register: Register, group: str, listen: str, brokers: Sequence[str] = (), former: str = ""
+    ) -> None:
         self._register = register
         self._group = group
         self._listen = listen
         self._brokers = brokers
+        self._former = former
 
     def refusal(self, replica: Replica) -> str:
         """Why the log does not begin with a replica, and what to do; empty if it may.
@@ -54,6 +58,13 @@ class Beginning:
                 return (
                     f"the broker at {quoted(other.listen)} has a store with {other.commits:,} commits, with which the "
                     f"log of the group {self._group} is to begin: start that one first"
+                )
+            if self._former and not self._register.may_begin(TIMEOUT_S):
+                return (
+                    f"the group {self._group} has no log, and this store is empty, though there was one "
+                    f"({self._former}): what was in it would be missing. Restore a backup of it (legato store "
+                    "restore), with which the log begins; or move what is left of it away, if the group is to begin "
+                    "without"
                 )
             known = {self._listen, *(each.listen for each in entries)}
             if len(known) >= len(self._brokers) or self._register.may_begin(TIMEOUT_S):

@@ -19,7 +19,7 @@ from legato.core.records import Batch, CommitRecord, EpochRecord
 from legato.errors import StoreCorruptError, StoreFormatError
 from legato.quoting import quoted, sentence
 from legato.replication.log import Record
-from legato.store.backup_files import copy_file
+from legato.store.backup_files import VERSIONS_NAME, copy_file
 from legato.store.commit_records import (
     AnyRecord,
     Beat,
@@ -33,8 +33,6 @@ from legato.store.directories import sync_directory
 
 log = logging.getLogger("legato.replication")
 
-VERSIONS_NAME = "versions.json"
-"""In the directory of a store."""
 EPOCHS_KEPT = 8
 """A power cut may undo the store's last commit, and with it the beginning of an epoch."""
 OWNERS_ONLY = 0o600

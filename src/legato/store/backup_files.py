@@ -18,6 +18,8 @@ MANIFEST_NAME = "backup.json"
 LEDGER_NAME = "ledger"
 USERS_NAME = "users"
 """Without it a restored broker would let in whoever is on its machine."""
+VERSIONS_NAME = "versions.json"
+"""What a replica knows of the versions of Legato whose records it has; in the directory of a store."""
 PARTIAL = ".partial"
 """Ends the name of a directory that is not complete."""
 _READ_BYTES = 1 << 20

@@ -22,6 +22,7 @@ from legato.replication.memory import MemoryServers
 from legato.replication.nats import NatsSettings, open_register
 from legato.replication.register import Entry
 from legato.replication.replica import Replica
+from legato.spark.exporter import export_all
 from legato.store.content_digest import content_digest
 from legato.store.lmdb import LmdbStore
 from legato.testing.log_servers import log_servers
@@ -276,3 +277,32 @@ def test_a_log_does_not_begin_while_the_register_cannot_be_read(
         assert servers.bounds().last == 0
     assert arbiter.acquire_blocking()
     arbiter.close()
+
+
+def test_a_broker_that_lost_its_store_is_filled_from_the_log_and_begins_none_without_it(group: Group) -> None:
+    """What is left of a ledger tells of the store, also of one that has served alone and that no register knows."""
+    first, second = add(group, "a", "b", told=False)
+    first.start().wait_for_role("active")
+    sent = send(group, "one", "two")
+    export_all(first.store, first.store / "ledger")
+    second.start().wait_for_role("backup")
+    first.kill()
+    second.wait_for_role("active")
+    (first.store / "data.mdb").unlink()
+    first.start().wait_for_role("backup")
+    assert "though there was a store (1 segment of a ledger, up to commit" in last_log(first)
+    eventually(lambda: commits_of(first) == commits_of(second), "it does not follow")
+    second.kill()
+    first.wait_for_role("active")
+    assert received(group.url) == sent
+    first.stop()
+    (first.store / "data.mdb").unlink()
+    group.name += "-new"
+    (alone,) = add(group, "c", told=False)
+    alone.store = first.store
+    for _ in range(2):  # The first start has made an empty file.
+        alone.start()
+        alone.wait_for_log("this store is empty, though there was one (1 segment of a ledger")
+        assert alone.role == "backup"
+        alone.stop()
+        alone.log.write_text("")

@@ -13,7 +13,7 @@ from functools import partial
 from typing import TypeVar
 
 from legato.clock import Clock
-from legato.errors import FencedError, StoreError, StoreFormatError, StoreFullError
+from legato.errors import FencedError, StoreCorruptError, StoreError, StoreFormatError, StoreFullError
 from legato.ha.arbiter import Arbiter
 from legato.ha.lease import Lease, Standing
 from legato.ha.members import list_members
@@ -30,6 +30,7 @@ from legato.server.process.service import Replicated, Service
 from legato.server.process.watchdog import Watchdog
 from legato.server.storage.fault_injection import open_store
 from legato.server.storage.ledger_process import LedgerProcess
+from legato.store.former_store import refuse_lost_store
 from legato.store.lmdb import LmdbStore
 from legato.store.migration import migrate
 from legato.store.segment_names import exported_through
@@ -203,6 +204,7 @@ class PrimaryEpoch:
         section, directory = self._config.store, self._config.store_directory
         if self._replica is not None:
             return self._replica.store
+        self._refuse_lost_store()
         try:
             return await self._when_there_is_room(lambda: open_store(directory, section), self._say_who_writes)
         except StoreFormatError as error:
@@ -223,6 +225,21 @@ class PrimaryEpoch:
         if not await self._when_there_is_room(migrate_store, say_how_far):
             return None
         return await self._when_there_is_room(lambda: open_store(directory, section), self._say_who_writes)
+
+    def _refuse_lost_store(self) -> None:
+        """Begin no new store where another one was.
+
+        Raises:
+            StoreCorruptError: its file is lost.
+        """
+        last = self._lock.predecessor
+        try:
+            refuse_lost_store(self._config.store_directory, self._config.ledger_directory, last.epoch if last else 0)
+        except StoreCorruptError:
+            if last is not None and last.epoch:  # The next start is to know it, too.
+                self._lock.describe(last.epoch, last.listen)
+                self._lock.release(last.left or "lost its store")
+            raise
 
     def _say_who_writes(self) -> str:
         """Why an epoch does not begin, which takes no time but for this."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,12 +16,16 @@ from legato.replication.beginning import Beginning
 from legato.replication.seeding import newest_on, seed
 from legato.server.config.configuration import Config, ReplicationSection
 from legato.server.storage.fault_injection import open_store
+from legato.store.environment import DATA_NAME
+from legato.store.former_store import what_a_ledger_tells, what_is_left
 from legato.store.lmdb import LmdbStore
 from legato.store.migration import migrate
 
 if TYPE_CHECKING:
     from legato.replication.log import ReplicatedLog
     from legato.replication.nats import NatsGroupMaps, NatsSettings
+
+log = logging.getLogger("legato.replication")
 
 
 def hold_directory(directory: Path) -> StoreLock:
@@ -52,6 +57,9 @@ def begin_replica(config: Config, clock: Clock) -> LogArbiter:
     # The log has a record of each commit: a journal beside it would be a second one, and what a power cut undoes of the
     # last commit is applied again.
     store_section = msgspec.structs.replace(config.store, checkpoint_ms=0)
+    if told := what_is_left(config.store_directory, config.ledger_directory):
+        file = config.store_directory / DATA_NAME
+        log.warning("! %s is lost, or empty, though there was a store (%s): its content comes from the log", file, told)
     try:
         store: LmdbStore = open_store(config.store_directory, store_section, metasync=False)
     except StoreFormatError as error:
@@ -60,6 +68,7 @@ def begin_replica(config: Config, clock: Clock) -> LogArbiter:
         migrate(config.store_directory, map_bytes=config.store.map_bytes)
         store = open_store(config.store_directory, store_section, metasync=False)
     section = config.replication
+    former = "" if store.meta().log_position else what_a_ledger_tells(config.ledger_directory)
 
     def seed_store(replicated_log: ReplicatedLog, old: LmdbStore) -> LmdbStore:
         snapshot = newest_on(replicated_log, Path(section.seed_from))
@@ -81,7 +90,9 @@ def begin_replica(config: Config, clock: Clock) -> LogArbiter:
         seed=seed_store if section.seed_from else None,
         directory=config.store_directory,
         register=register,
-        beginning=Beginning(register, section.group, config.server.listen, list(dict.fromkeys(config.ha.addresses))),
+        beginning=Beginning(
+            register, section.group, config.server.listen, list(dict.fromkeys(config.ha.addresses)), former
+        ),
     )
 
 

@@ -1,0 +1,121 @@
+"""A store whose file was lost: no broker serves an empty one in its place, and a first start that died goes on."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+from pathlib import Path
+
+import pytest
+
+from legato.ha.lock import StoreLock
+from legato.spark.exporter import export_all
+from legato.store.backup import restore, take
+from tests.integration.server.test_journal import confirm, ends_with
+from tests.integration.server.test_management import Manager
+from tests.support.amqp_peer import AmqpPeer
+from tests.support.server import Server, server
+
+
+@pytest.fixture
+def former(tmp_path: Path) -> Server:
+    """A broker that has served, with three messages in its store, and was killed."""
+    with server(tmp_path / "store") as running:
+        confirm(running.port, b"1", b"2", b"3")
+        running.kill()
+    return running
+
+
+def lose(store: Path, *, empty: bool) -> None:
+    (store / "data.mdb").unlink()
+    if empty:
+        (store / "data.mdb").touch(mode=0o600)
+
+
+@pytest.mark.parametrize("empty", [False, True], ids=["missing", "empty"])
+def test_a_store_whose_file_is_lost_is_refused_with_what_tells_of_it_and_what_to_do(
+    former: Server, tmp_path: Path, empty: bool
+) -> None:
+    store = former.store
+    take(store, tmp_path / "backup")
+    last = export_all(store, store / "ledger")
+    lose(store, empty=empty)
+    for _ in range(2):  # A service manager starts it again.
+        said = ends_with(former)
+        state = "is empty (0 bytes)" if empty else "is missing"
+        assert f"{store / 'data.mdb'} {state}, though there was a store: 1 segment of a ledger, up to commit" in said
+        assert f"{last:,}, in {store / 'ledger'}, the file reserve, a note of its epoch 1" in said
+        assert f"legato store restore BACKUP {store}" in said
+        assert f"To begin anew without what was in it, move {store} away" in said
+        assert (store / "data.mdb").exists() is empty
+        assert "Traceback" not in said
+    store.rename(tmp_path / "aside")
+    restore(tmp_path / "backup", store)
+    former.start()
+    assert former.role == "active epoch=2"
+    assert Manager(AmqpPeer(former.port)).depth("q") == 3
+    former.stop()
+    store.rename(tmp_path / "again")
+    former.start()
+    assert former.role == "active epoch=1"
+    former.stop()
+
+
+def test_any_one_thing_that_a_former_store_left_is_enough(former: Server, tmp_path: Path) -> None:
+    """A journal, a reserve, what a replica knew, a copy of before a migration, a ledger elsewhere, the lock's note."""
+    store = former.store
+    export_all(store, tmp_path / "ledger")
+    note = (store / "lock").read_bytes()
+    shutil.rmtree(store)
+
+    def refused(*flags: str) -> str:
+        former.flags = flags
+        return ends_with(former)
+
+    for name, told in [
+        ("journal/000001", f"the journal in {store / 'journal'}"),
+        ("reserve", "the file reserve"),
+        ("versions.json", "the file versions.json"),
+        ("before-format-3/data.mdb", "the copy before-format-3"),
+        ("lock", "a note of its epoch 1 in the file of its lock"),
+    ]:
+        path = store / name
+        store.mkdir(mode=0o700)
+        path.parent.mkdir(mode=0o700, exist_ok=True)
+        path.touch(mode=0o600)
+        path.write_bytes(note if name == "lock" else b"x")
+        assert f"there was a store: {told}. Nothing is served" in refused(), name
+        shutil.rmtree(store)
+    (tmp_path / "legato.toml").write_text(f'[ledger]\ndirectory = "{tmp_path / "ledger"}"\n')
+    said = refused("--config", str(tmp_path / "legato.toml"))
+    assert f"move {store} and {tmp_path / 'ledger'} away" in said
+
+
+def test_a_first_start_that_died_is_gone_on_with(tmp_path: Path) -> None:
+    """With everything that it may have left, and an empty file, which LMDB makes before it writes to it."""
+    store = tmp_path / "store"
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        taken = Server(store, port=other.getsockname()[1])
+        taken.log.touch()
+        assert "another program listens there" in ends_with(taken)
+    assert (store / "lock").exists()
+    assert not (store / "data.mdb").exists()
+    for name in ("data.mdb", "lock.mdb", "probe"):
+        (store / name).touch(mode=0o600)
+    (store / "ledger").mkdir(mode=0o700)
+    (store / "journal").mkdir(mode=0o700)
+    with server(store) as running:
+        assert running.role == "active epoch=1"
+        confirm(running.port, b"1")
+
+
+def test_a_backup_does_not_take_over_a_store_whose_file_was_lost_meanwhile(former: Server) -> None:
+    former.start()
+    with server(former.store) as backup:
+        backup.wait_for_role("backup")
+        (former.store / "data.mdb").unlink()
+        former.kill()
+        backup.wait_for_role("ended")
+        assert "is missing, though there was a store" in backup.log.read_text()
+    assert (holder := StoreLock(former.store).holder()) is not None
+    assert holder.epoch == 2
