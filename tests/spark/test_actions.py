@@ -80,6 +80,7 @@ def test_the_table_of_actions_has_each(facts_of: MakeFacts, spark: SparkSession)
     }
 
 
+@pytest.mark.slow
 def test_a_ledger_of_a_former_version_is_read(facts_of: MakeFacts, spark: SparkSession, tmp_path: Path) -> None:
     """Its segments lack the columns of the audit trail."""
     facts_of(RECORDS[:1])

@@ -2,6 +2,7 @@
 
 from io import StringIO
 
+import pytest
 from msgspec.structs import astuple
 from rich.console import Console
 
@@ -93,6 +94,7 @@ def test_copies_moves_and_deleted_queues_are_in_the_account(audit_of: Audit) -> 
     assert all(text in page and text in table for text in ("expired", "delayed", "rejected", "purged", "topic://news"))
 
 
+@pytest.mark.slow
 def test_many_temporary_queues_share_a_line_of_the_account(audit_of: Audit) -> None:
     histories = [news_history() for _ in range(TEMPORARIES_SHOWN_MAX)]
     instead(histories[0], published(4, [], number=4), published(4, [], number=3))

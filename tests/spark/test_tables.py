@@ -94,6 +94,7 @@ def test_segments_that_do_not_number_kinds_say_the_same(
     assert rows(commits(former)) == rows(commits(now))
 
 
+@pytest.mark.slow
 def test_a_ledger_that_only_spark_can_read_says_the_same(
     spark: SparkSession, made: LedgerTables, places: tuple[Path, Path], tmp_path: Path
 ) -> None:
@@ -208,6 +209,7 @@ def test_tables_of_a_compacted_ledger_count_nothing_twice(
     assert not (tables / "cut").exists()
 
 
+@pytest.mark.slow
 def test_an_audit_of_a_compacted_ledger_says_the_same(spark: SparkSession, tmp_path: Path) -> None:
     for begin in range(0, len(NUMBERED), 2):
         write_segment(tmp_path, NUMBERED[begin : begin + 2])

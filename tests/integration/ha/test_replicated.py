@@ -123,7 +123,10 @@ def test_a_backup_takes_over_from_a_primary_that_was_killed(group: Group) -> Non
     assert_level(group)
 
 
-@pytest.mark.parametrize("leads", [True, False], ids=["the log's leader", "a follower"])
+@pytest.mark.parametrize(
+    "leads",
+    [pytest.param(True, id="the log's leader"), pytest.param(False, id="a follower", marks=pytest.mark.slow)],
+)
 def test_a_machine_is_lost_with_its_disks_and_comes_back_empty(group: Group, leads: bool) -> None:
     """Its log server too, whether that one leads the log or not."""
     first = group.start("a", "active")
