@@ -4,6 +4,7 @@ run in `make test-full` only, or when they are named, and so does the second twi
 
 import compileall
 import contextlib
+import gc
 import importlib
 import os
 import sys
@@ -105,8 +106,18 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> OneSpark:
     return OneSpark(config, log)
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection(session: pytest.Session) -> None:
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_collection(session: pytest.Session) -> Iterator[None]:
+    """What is collected stays: nobody looks for garbage in it meanwhile."""
+    gc.disable()
+    try:
+        _compile_in_turn(session)
+        return (yield)
+    finally:
+        gc.enable()
+
+
+def _compile_in_turn(session: pytest.Session) -> None:
     """Each worker compiles modules of its own first, and leaves them to the other workers, of which each needs all.
 
     In a fresh clone all would compile the same at the same time otherwise.
