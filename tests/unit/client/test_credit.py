@@ -73,6 +73,22 @@ def test_once_it_came_again_the_inbox_fills_up_to_the_prefetch_and_no_further() 
     assert link.credit == 2
 
 
+@pytest.mark.parametrize("prefetch", [1, 1000])
+def test_a_consumer_that_is_being_closed_asks_for_what_comes_again_and_no_more(prefetch: int) -> None:
+    """What it would be given besides nobody receives: it would go back, behind what the next consumer has by then."""
+    end, link = consumer_back_with(2, prefetch=prefetch)
+    end.closing = True
+    end.grant()
+    assert link.credit == 2
+    for seq in range(1, 3):
+        link.credit -= 1
+        end._credit -= 1
+        end.incoming.arrived(end, seq, seq.to_bytes(8, "big"), b"")
+        end.incoming.inbox.clear()
+        end.grant()
+    assert link.credit == 0
+
+
 def consumer_with(waiting: int, *, prefetch: int) -> tuple[PrefetchEnd, Granted]:
     """A consumer on a new link, for which so many messages came before the application took one."""
     end, link = consumer_back_with(0, prefetch=prefetch)

@@ -30,6 +30,8 @@ class PrefetchEnd:
         self.incoming = Incoming()
         self.link: Receiver | None = None
         self.attached = False
+        self.closing = False
+        """Whether the application has closed it: what comes yet is what comes again."""
         self.released = False
         """Nothing more is received, but the application has messages that it can still acknowledge."""
         self._wanted = 0
@@ -51,7 +53,7 @@ class PrefetchEnd:
         missing = awaited - self._credit
         if self.channel.flowing:
             # What comes again does so by itself and is not counted as wanted.
-            limit = awaited if self.released else min(self.prefetch, self._ramp) or self._wanted + awaited
+            limit = awaited if self.closing else min(self.prefetch, self._ramp) or self._wanted + awaited
             space = limit - self._credit - len(self.incoming.inbox)
             if space * 2 >= limit or self._credit == 0:
                 missing = max(missing, space)

@@ -58,7 +58,6 @@ class ReceiverEnd(DispositionEnd):
         """Whether the I/O thread has been told to look at `presented` and `accepted`."""
         self.ready = False
         """Whether it was attached once: the destination exists."""
-        self.closing = False
         self.closed = False
         self.error: JMSError | None = None
         self._download = Download()
