@@ -21,6 +21,7 @@ EXTRA_OF_MODULE = {
     "uvicorn": "console",
     "jwt": "oauth",
     "nats": "replication",
+    "nkeys": "replication",
     "duckdb": "query",
     "numpy": "ledger",
     "markupsafe": "console",

@@ -216,7 +216,8 @@ def _tell_health(group: str, health: LogHealth | LogUnavailableError) -> None:
     led = f"led by {health.leader}" if health.leader else "led by nobody"
     say(f"group {quoted(group)}: {records}, {size(health.kept_bytes)}, {led}")
     for replica in health.replicas:
-        lags = f"{replica.lag:,} records behind, or lost"
+        lags = "1 record behind" if replica.lag == 1 else f"{replica.lag:,} records behind"
+        lags = lags if replica.heard else f"does not answer the leader, {lags}"
         state = "leads" if replica.leads else "current" if replica.current else lags
         say(f"  {quoted(replica.server)}  {state}, {_SYNCED[replica.synced]}")
     for trouble in health.trouble:

@@ -197,10 +197,12 @@ def replication_lines(replication: dict[str, Any] | None) -> list[tuple[str, str
     servers = replication["servers"]
     current = sum(each["current"] for each in servers)
     leader = next((quoted(each["server"]) for each in servers if each["leads"]), "nobody")
+    looked_s = replication.get("looked_s")
+    looked = f" (asked {age(looked_s)} ago)" if looked_s is not None and round(looked_s) else ""
     lines = [
         (
             f"Replicated: group {quoted(replication['group'])}, record {replication['sequence']:,} of the log; "
-            f"{current} of {len(servers)} log servers are current, {leader} leads; the log keeps "
+            f"{current} of {len(servers)} log servers are current{looked}, {leader} leads; the log keeps "
             f"{size(replication['log_bytes'])}.",
             "dim",
         )
@@ -350,14 +352,18 @@ def failover_lines(failover: dict[str, Any], since_us: int, replication: dict[st
     silence_s = f"{failover['silence_noticed_after_s_min']:g} to {failover['silence_noticed_after_s_max']:g} s"
     ended = "runs again or dies" if failover["self_fencing"] else "dies"
     window_s = failover["clients_return_within_ms"] / 1000
+    measured = failover["cause"] == "crash"
+    at_least = "" if replication is None or measured else "at least "
     return [
         *lines,
         f"Backups: {', '.join(map(quoted, failover['backups']))}.",
-        f"Expected interruption, from the last start or takeover: {crash_ms:.0f} ms after a crash, "
-        f"{failover['expected_switchover_ms'] or 0:.0f} ms at a planned switchover.",
+        f"Expected interruption, from the last {'takeover' if measured else 'start or takeover'}: {at_least}"
+        f"{crash_ms:.0f} ms after a crash, {failover['expected_switchover_ms'] or 0:.0f} ms at a planned switchover.",
         f"A primary that falls silent is noticed after {silence_s}, and replaced {takeover_ms:.0f} ms after it {ended}."
         if replication is None
-        else f"A primary that falls silent, or whose machine is lost, is replaced after {replication['lease_ms']} ms.",
+        else f"A primary that crashes, falls silent, or whose machine is lost has to be silent for its lease, "
+        f"{replication['lease_ms']} ms, before it is replaced; if the log's leader is lost with it, its servers elect "
+        "another one first, which takes seconds.",
         f"After a takeover all clients will reconnect within {window_s:g} s, spread over that time."
         if window_s
         else "After a takeover all clients may reconnect immediately.",

@@ -231,7 +231,7 @@ class LogArbiter:
             quorum=None if health is None else health.quorum,
             log_bytes=0 if health is None else health.kept_bytes,
             servers=[
-                LogServerStatus(each.server, each.leads, each.current, each.lag, each.synced)
+                LogServerStatus(each.server, each.leads, each.current, each.lag, each.synced, each.heard)
                 for each in (() if health is None else health.replicas)
             ],
             trouble=[
@@ -240,6 +240,8 @@ class LogArbiter:
             ],
             backups=[] if registration is None else registration.backups(),
             since_us=waiting.since_us,
+            epoch=replica.epoch,
+            looked_s=None if health is None or self._watch is None else round(self._watch.age_s, 1),
         )
 
     def close(self) -> None:

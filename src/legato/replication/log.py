@@ -104,6 +104,7 @@ class ReplicaHealth:
         current: it has heard of the leader, and has what the leader has.
         lag: records that it lacks, as the leader knows.
         synced: it writes each record to disk before it acknowledges it; None if that could not be found out.
+        heard: the leader has heard of it lately; one that is heard and not current gets what it lacks.
     """
 
     server: str
@@ -111,6 +112,16 @@ class ReplicaHealth:
     current: bool
     lag: int
     synced: bool | None
+    heard: bool = True
+
+    @property
+    def trouble(self) -> str:
+        """What is wrong with it, in a sentence that stays the same while it is so; empty if nothing is."""
+        if self.current:
+            return ""
+        if self.heard:
+            return f"{self.server} does not have all records: it is getting them, or has just been lost"
+        return f"{self.server} does not answer the leader"
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import threading
+import time
 from collections.abc import Callable
 
 from legato.errors import LogError
@@ -32,6 +34,9 @@ class LogWatch:
         kept: behind which record the store of this broker is on disk.
         tell: told after each look why the log cannot go on; nothing if it can.
 
+    A server that is heard and lacks records is told of when it does so for two looks: each that follows is behind by
+    the records of a moment now and then.
+
     Attributes:
         health: as it was last; None until it is known.
         trouble: why it is not known; empty if it is.
@@ -55,9 +60,17 @@ class LogWatch:
         self._kept = kept
         self._tell = tell
         self._pause_looks = 0
+        self._looked_s = 0.0
+        self._behind: frozenset[str] = frozenset()
+        """What was told, at the last look, of servers that are heard and lack records."""
         self._told: set[str] = set()
         self._closed = threading.Event()
         threading.Thread(target=self._run, name="legato-log-watch", daemon=True).start()
+
+    @property
+    def age_s(self) -> float:
+        """How old `health` is."""
+        return time.monotonic() - self._looked_s
 
     def close(self) -> None:
         """Look no more."""
@@ -80,7 +93,9 @@ class LogWatch:
         Raises:
             LogError: the log cannot be asked.
         """
-        self.health = health = self._log.health(TIMEOUT_S)
+        began_s = time.monotonic()
+        self.health = health = self._without_passing(self._log.health(TIMEOUT_S))
+        self._looked_s = began_s
         self.trouble = ""
         for said in set(health.trouble) - self._told:
             log.warning("! the replicated log: %s", escaped(said))
@@ -88,6 +103,12 @@ class LogWatch:
         if self._leads():
             self._keep_leader_away(health)
             self._trim(health)
+
+    def _without_passing(self, health: LogHealth) -> LogHealth:
+        """What was found, without servers that may be behind for this moment only."""
+        behind = frozenset(each.trouble for each in health.replicas if each.heard and not each.current)
+        passing, self._behind = behind - self._behind, behind
+        return dataclasses.replace(health, trouble=tuple(each for each in health.trouble if each not in passing))
 
     def _keep_leader_away(self, health: LogHealth) -> None:
         if not self._beside or health.leader != self._beside:

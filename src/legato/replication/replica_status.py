@@ -23,6 +23,7 @@ class LogServerStatus(msgspec.Struct, frozen=True):
     current: bool
     lag: int
     synced: bool | None
+    heard: bool = True
 
 
 class BackupStatus(msgspec.Struct, frozen=True):
@@ -69,6 +70,8 @@ class ReplicaStatus(msgspec.Struct, frozen=True):
         trouble: what is wrong, in sentences; empty if nothing is.
         backups: the other brokers of the group, if this one is the primary.
         since_us: since when it waits, microseconds since 1970; None if it does not.
+        epoch: of its store's last commit.
+        looked_s: so long ago the log's servers were asked; None if they have not answered.
     """
 
     state: str
@@ -85,3 +88,5 @@ class ReplicaStatus(msgspec.Struct, frozen=True):
     trouble: list[str]
     backups: list[BackupStatus] = []
     since_us: int | None = None
+    epoch: int = 0
+    looked_s: float | None = None

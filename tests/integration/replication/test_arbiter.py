@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import shutil
 import subprocess
 import sys
@@ -9,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,7 +19,7 @@ from legato.core.records import Applied, Batch
 from legato.errors import FencedError, LogDivergedError, StoreCorruptError, StoreError, StoreFullError
 from legato.replication.arbiter import LogArbiter
 from legato.replication.commits import ReplicatedCommits
-from legato.replication.log import BEGINNING, Record
+from legato.replication.log import BEGINNING, LogHealth, Record, ReplicaHealth, ReplicatedLog
 from legato.replication.log_watch import LogWatch
 from legato.replication.memory import MemoryServers
 from legato.replication.replica import Replica
@@ -444,6 +446,59 @@ def test_the_log_is_led_by_another_machine_than_the_primarys(brokers: Brokers) -
     eventually(lambda: brokers.servers.leader != "a")
     watch.close()
     assert watch.health is not None
+
+
+class LaggingLog:
+    """A log one of whose servers is heard and lacks records, or is not heard; its servers say so as NATS does."""
+
+    def __init__(self, log: ReplicatedLog) -> None:
+        self._log = log
+        self.lagging: ReplicaHealth | None = None
+
+    def health(self, timeout_s: float) -> LogHealth:
+        health = self._log.health(timeout_s)
+        if self.lagging is None:
+            return health
+        return dataclasses.replace(
+            health, replicas=[*health.replicas[:-1], self.lagging], trouble=(self.lagging.trouble,)
+        )
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._log, name)
+
+
+def test_a_server_that_is_behind_for_a_moment_is_no_trouble_and_one_that_is_not_heard_is_at_once(
+    brokers: Brokers, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Any server that follows lacks a record now and then, as who looks just then sees; it was a warning."""
+    log: Any = LaggingLog(brokers.servers.log("g"))
+    watch = LogWatch(log, "", 1 << 30, lambda: False, lambda: BEGINNING)
+    watch.close()
+    eventually(lambda: watch.health is not None)
+
+    def looked(lagging: ReplicaHealth | None) -> list[str]:
+        log.lagging = lagging
+        watch.look()
+        assert watch.health is not None
+        return list(watch.health.trouble)
+
+    behind = [ReplicaHealth("c", False, False, lag, True) for lag in (1, 900, 400)]
+    assert looked(behind[0]) == []
+    assert looked(None) == []
+    assert looked(behind[0]) == []
+    assert (
+        looked(behind[1])
+        == looked(behind[2])
+        == ["c does not have all records: it is getting them, or has just been lost"]
+    )
+    gone = ReplicaHealth("c", False, False, 3, True, heard=False)
+    assert looked(gone) == looked(dataclasses.replace(gone, lag=70)) == ["c does not answer the leader"]
+    assert [
+        record.getMessage().count("c does not") for record in caplog.records if "c does" in record.getMessage()
+    ] == [
+        1,
+        1,
+    ], "each is logged once while it lasts"
 
 
 def records_of_a_log(*more: bytes) -> list[Record]:

@@ -14,6 +14,9 @@ from urllib.parse import quote
 import pytest
 
 from legato.client import ConnectionFactory
+from legato.ha.roles import Role
+from legato.replication.replica_status import BackupStatus, LogServerStatus, ReplicaStatus
+from legato.server.monitoring.replica_exposition import of_replica
 from tests.support.forked_process import start
 from tests.support.monitored import Samples, fetch, scrape_until, until
 from tests.support.server import Server, free_port, server
@@ -49,6 +52,16 @@ def samples(port: int) -> Samples:
     return scrape_until(port, lambda now: now.get("legato_queue_depth", queue="orders") is not None)
 
 
+@pytest.fixture(scope="module")
+def names(samples: Samples) -> set[str]:
+    """Those of a broker with a replicated log among them, which `test_replicated_metrics` sees of real ones."""
+    server = LogServerStatus("log-1", True, True, 0, True)
+    backup = BackupStatus("b:5672", "follows", "1", 1, 1, 0, 0.0, False, "")
+    status = ReplicaStatus("leads", "g", 1, 0, 1, 0, 500, True, True, 1, [server], [], [backup])
+    families = of_replica(status, Role.PRIMARY)
+    return samples.names() | {sample.name for family in families for sample in family.samples}
+
+
 def queries(node: Any, *keys: str) -> Iterator[str]:
     """What a dashboard asks, anywhere in it, as a query or under other keys."""
     if isinstance(node, dict):
@@ -68,10 +81,10 @@ def test_every_metric_of_the_dashboard_is_there(samples: Samples) -> None:
     assert asked - samples.names() == set()
 
 
-def test_every_metric_of_the_alert_rules_is_there(samples: Samples) -> None:
+def test_every_metric_of_the_alert_rules_is_there(names: set[str]) -> None:
     asked = set(METRIC.findall(RULES.read_text()))
     assert len(asked) > 12
-    assert asked - samples.names() == set()
+    assert asked - names == set()
 
 
 def test_the_page_says_what_to_do_about_every_alarm_and_names_no_other() -> None:
@@ -79,8 +92,8 @@ def test_the_page_says_what_to_do_about_every_alarm_and_names_no_other() -> None
     assert set(re.findall(r"^\| `(Legato\w+)`", PAGE.read_text(), re.MULTILINE)) == alarms
 
 
-def test_the_page_names_no_metric_that_is_not_there(samples: Samples) -> None:
-    assert set(METRIC.findall(PAGE.read_text())) - samples.names() - samples.families == set()
+def test_the_page_names_no_metric_that_is_not_there(samples: Samples, names: set[str]) -> None:
+    assert set(METRIC.findall(PAGE.read_text())) - names - samples.families == set()
 
 
 @promtool
@@ -88,6 +101,63 @@ def test_promtool_has_nothing_to_say_about_the_rules_and_the_configuration(tmp_p
     for words in (["check", "rules", str(RULES)], ["check", "config", str(configuration(tmp_path))]):
         done = subprocess.run(["promtool", *words], capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stdout + done.stderr
+
+
+REPLICATED = """
+rule_files: [{rules}]
+evaluation_interval: 15s
+tests:
+  - interval: 15s
+    input_series:
+      - {{series: 'legato_replication_log_servers{{instance="a"}}', values: '3x40'}}
+      - {{series: 'legato_replication_log_servers_current{{instance="a"}}', values: '3x8 2x12 3x20'}}
+      - {{series: 'legato_replication_held_back{{instance="a"}}', values: '0x8 1x12 0x20'}}
+      - {{series: 'legato_replication_quorum{{instance="a"}}', values: '1x40'}}
+      - {{series: 'legato_replication_waits{{instance="b"}}', values: '0x8 1x12 0x20'}}
+      - {{series: 'legato_replication_backup_troubled{{instance="a", backup="b:5672"}}', values: '0x8 1x12 0x20'}}
+      - {{series: 'legato_replication_behind_records{{instance="c"}}', values: '5x8 2000x28 5x4'}}
+    alert_rule_test:
+      - &before {{eval_time: 2m, alertname: LegatoLogServerLost, exp_alerts: []}}
+      - {{<<: *before, alertname: LegatoNothingConfirmed}}
+      - {{<<: *before, alertname: LegatoReplicaWaits}}
+      - {{<<: *before, alertname: LegatoReplicaBehind}}
+      - eval_time: 4m
+        alertname: LegatoLogServerLost
+        exp_alerts:
+          - exp_labels: {{severity: warning, instance: a}}
+            exp_annotations: {{summary: "2 of the servers of the replicated log are left, as a sees it."}}
+      - eval_time: 4m
+        alertname: LegatoNothingConfirmed
+        exp_alerts:
+          - exp_labels: {{severity: critical, instance: a}}
+            exp_annotations: {{summary: "The replicated log does not answer a: nothing is confirmed."}}
+      - eval_time: 4m
+        alertname: LegatoReplicaWaits
+        exp_alerts:
+          - exp_labels: {{severity: warning, instance: b}}
+            exp_annotations: {{summary: "The replica of b cannot go on: it would not take over."}}
+      - eval_time: 4m
+        alertname: LegatoReplicaBehind
+        exp_alerts:
+          - exp_labels: {{severity: warning, instance: a, backup: "b:5672"}}
+            exp_annotations: {{summary: "A replica is away or falls behind: b:5672."}}
+      - eval_time: 8m45s
+        alertname: LegatoReplicaBehind
+        exp_alerts:
+          - exp_labels: {{severity: warning, instance: c}}
+            exp_annotations: {{summary: "A replica is away or falls behind: c."}}
+      - &after {{eval_time: 10m, alertname: LegatoLogServerLost, exp_alerts: []}}
+      - {{<<: *after, alertname: LegatoNothingConfirmed}}
+      - {{<<: *after, alertname: LegatoReplicaWaits}}
+      - {{<<: *after, alertname: LegatoReplicaBehind}}
+"""
+
+
+@promtool
+def test_the_loss_of_a_log_server_a_silent_log_and_replicas_in_trouble_raise_alarms_that_end(tmp_path: Path) -> None:
+    (tests := tmp_path / "tests.yaml").write_text(REPLICATED.format(rules=RULES))
+    done = subprocess.run(["promtool", "test", "rules", str(tests)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 @pytest.mark.skipif(shutil.which("prometheus") is None, reason="prometheus is not installed")

@@ -14,9 +14,9 @@ HA = HighAvailabilitySection(heartbeat_interval_s=2.0, activation_interval_s=5.0
 NOON_US = 1_790_000_000_000_000
 
 
-def lines(takeover: Takeover, backups: list[str], window_ms: int = 0) -> list[str]:
-    told = msgspec.to_builtins(describe(takeover, HA, backups, return_window_ms=window_ms))
-    return failover_lines(told, NOON_US)
+def lines(takeover: Takeover, backups: list[str], window_ms: int = 0, lease_ms: int = 0) -> list[str]:
+    described = describe(takeover, HA, backups, return_window_ms=window_ms, lease_ms=lease_ms)
+    return failover_lines(msgspec.to_builtins(described), NOON_US, {"lease_ms": lease_ms} if lease_ms else None)
 
 
 def test_what_to_expect_of_a_crash_and_of_silence_follows_from_intervals_and_the_last_takeover() -> None:
@@ -24,10 +24,24 @@ def test_what_to_expect_of_a_crash_and_of_silence_follows_from_intervals_and_the
     assert lines(Takeover(CRASHED, 4.0, 20.0), ["two:5672"], 1500) == [
         "Primary since 2026-09-21 14:13:20 UTC (the last primary failed; noticed after 4 ms, ready after 20 ms).",
         "Backups: two:5672.",
-        "Expected interruption, from the last start or takeover: 24 ms after a crash, 20 ms at a planned switchover.",
+        "Expected interruption, from the last takeover: 24 ms after a crash, 20 ms at a planned switchover.",
         "A primary that falls silent is noticed after 3 to 5 s, and replaced 20 ms after it runs again or dies.",
         "After a takeover all clients will reconnect within 1.5 s, spread over that time.",
     ]
+
+
+def test_with_a_replicated_log_a_crash_costs_the_lease_at_least() -> None:
+    """It said 5 ms before the first crash, which then took a second and a half."""
+    began, crashed = lines(Takeover("start", 0.0, 5.0), ["two:5672"], lease_ms=500), Takeover(CRASHED, 1541.0, 7.0)
+    assert began[2] == (
+        "Expected interruption, from the last start or takeover: at least 505 ms after a crash, 5 ms at a planned "
+        "switchover."
+    )
+    assert began[3].startswith("A primary that crashes, falls silent, or whose machine is lost has to be silent for")
+    measured = lines(crashed, ["two:5672"], lease_ms=500)
+    assert measured[2] == (
+        "Expected interruption, from the last takeover: 1548 ms after a crash, 7 ms at a planned switchover."
+    )
 
 
 def test_few_clients_may_reconnect_immediately() -> None:

@@ -225,6 +225,7 @@ class NatsEngine:
                 current=state is None or (bool(state.get("current")) and _is_heard(state)),
                 lag=0 if state is None else int(state.get("lag", 0)),
                 synced=known.get(name),
+                heard=state is None or _is_heard(state),
             )
             for name, state in servers
         ]
@@ -240,9 +241,7 @@ class NatsEngine:
             trouble.append("nobody leads the log: an election, or no quorum")
         if missing := wanted - len(replicas):
             trouble.append(f"{missing} of {wanted} replicas of the log have no server")
-        for replica in replicas:
-            if not replica.current:
-                trouble.append(f"{replica.server} does not answer the leader, or lacks {replica.lag} records")
+        trouble.extend(replica.trouble for replica in replicas if not replica.current)
         if lazy := [replica.server for replica in replicas if replica.synced is False]:
             trouble.append(sync_proof.lazy_sentence(lazy))
         return trouble

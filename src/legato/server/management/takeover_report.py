@@ -32,7 +32,8 @@ class Failover(msgspec.Struct):
     backups: list[str]
     """Where those listen that would take over."""
     expected_crash_ms: float | None
-    """The system frees a dead process's lock: detection as it was the last time, and the last takeover's time."""
+    """The system frees a dead process's lock: detection as it was the last time, and the last takeover's time. With a
+    replicated log the lease has to pass first."""
     expected_switchover_ms: float | None
     silence_noticed_after_s_min: float
     """A primary that is silent but lives counts as lost when the activation interval has passed since its last
@@ -45,11 +46,24 @@ class Failover(msgspec.Struct):
 
 
 def describe(
-    takeover: Takeover, section: HighAvailabilitySection, backups: list[str], *, return_window_ms: int
+    takeover: Takeover,
+    section: HighAvailabilitySection,
+    backups: list[str],
+    *,
+    return_window_ms: int,
+    lease_ms: float = 0.0,
 ) -> Failover:
-    """The last takeover, and the estimate for the next."""
+    """The last takeover, and the estimate for the next.
+
+    Args:
+        takeover: the last.
+        section: the intervals.
+        backups: where those listen that would take over.
+        return_window_ms: over so long clients are asked to spread their return.
+        lease_ms: a primary with a replicated log is not replaced sooner, and the system frees nothing.
+    """
     duration_ms = takeover.takeover_ms
-    detection_ms = takeover.detection_ms if takeover.cause == CRASHED else 0.0
+    detection_ms = max(takeover.detection_ms if takeover.cause == CRASHED else 0.0, lease_ms)
     return Failover(
         cause=takeover.cause,
         detection_ms=takeover.detection_ms,

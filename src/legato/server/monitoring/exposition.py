@@ -22,8 +22,10 @@ from prometheus_client.registry import Collector
 
 from legato import __version__
 from legato.ha.roles import Role
+from legato.replication.replica_status import ReplicaStatus
 from legato.server.monitoring.histogram import Histogram
 from legato.server.monitoring.readings import PrimaryReadings
+from legato.server.monitoring.replica_exposition import of_replica
 
 
 def format_for(accept: str) -> str:
@@ -36,7 +38,7 @@ class ProcessReadings(msgspec.Struct):
 
     role: Role
     epoch: int
-    """The last one that it began; 0 if none."""
+    """Of the store, as far as it knows; 0 if it knows of none."""
     role_since_s: float
     """When it took its role, seconds since 1970."""
     members: Mapping[str, int]
@@ -50,6 +52,8 @@ class ProcessReadings(msgspec.Struct):
     """False if this is a primary whose own readings did not come in time."""
     exported_through: int
     primary: PrimaryReadings | None
+    replica: ReplicaStatus | None = None
+    """Of a broker with a replicated log."""
 
 
 class _Families(Collector):
@@ -61,6 +65,8 @@ class _Families(Collector):
     def collect(self) -> Iterable[Metric]:
         """See `prometheus_client`."""
         yield from _of_process(self._readings)
+        if self._readings.replica is not None:
+            yield from of_replica(self._readings.replica, self._readings.role)
         if self._readings.primary is not None:
             yield from _of_primary(self._readings.primary, self._readings.exported_through)
             yield from _of_queues(self._readings.primary)
@@ -85,7 +91,7 @@ def _of_process(readings: ProcessReadings) -> Iterator[Metric]:
         members.add_metric([each.value], readings.members.get(each.value, 0))
     yield role
     yield members
-    yield _gauge("legato_epoch", "The last epoch that this process began; 0 if none.", readings.epoch)
+    yield _gauge("legato_epoch", "The epoch of the store, as far as this process knows; 0 if none.", readings.epoch)
     yield _gauge(
         "legato_role_since_seconds", "When this process took its role, seconds since 1970.", readings.role_since_s
     )

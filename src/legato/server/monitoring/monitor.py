@@ -114,8 +114,8 @@ class Monitor:
         wanted = request.query.get("role")
         ready = role in READY if wanted is None else role in READY and role.value == wanted
         ready = ready and self._watch.stalled_s <= self._stall_max_s
-        told: dict[str, Any] = {"role": role.value, "epoch": self._epoch_of_store()}
         replica = self.replica()
+        told: dict[str, Any] = {"role": role.value, "epoch": self._epoch_of_store(replica)}
         if replica is not None:
             ready = ready and (replica.sure if role is Role.PRIMARY else replica.since_us is None)
             told["replication"] = {
@@ -125,10 +125,15 @@ class Monitor:
             }
         return _json(ready, {"ready": ready} | told)
 
-    def _epoch_of_store(self) -> int:
-        """The one that this process began, or that of the primary that it waits for; 0 if there is none."""
+    def _epoch_of_store(self, replica: ReplicaStatus | None) -> int:
+        """The one that this process began, or that of the primary that it waits for; 0 if there is none.
+
+        A replica knows it of its log: members of its own directory are nobody's primary.
+        """
         if self._role is Role.PRIMARY:
             return self._epoch
+        if replica is not None:
+            return replica.epoch
         members = list_members(self._config.store_directory)
         return max((member.epoch for member in members if member.role == Role.PRIMARY), default=0)
 
@@ -145,12 +150,12 @@ class Monitor:
         from legato.server.monitoring.exposition import ProcessReadings, render
 
         began_s = time.monotonic()
-        primary = self._read_primary()
+        primary, replica = self._read_primary(), self.replica()
         members = Counter(member.role for member in list_members(self._config.store_directory))
         return render(
             ProcessReadings(
                 role=self._role,
-                epoch=self._epoch,
+                epoch=self._epoch_of_store(replica),
                 role_since_s=self._since_s,
                 members=members,
                 lags=self._watch.lags,
@@ -159,6 +164,7 @@ class Monitor:
                 complete=primary is not None or self._role is not Role.PRIMARY,
                 exported_through=primary.exported_through() if primary is not None else 0,
                 primary=primary,
+                replica=replica,
                 duration_s=time.monotonic() - began_s,
             ),
             content_type,

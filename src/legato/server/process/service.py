@@ -391,7 +391,9 @@ class Service:
     def failover(self) -> Failover:
         """The last takeover, and what to expect of the next."""
         backups = self._owner.backups()
-        return describe(self.takeover, self.config.ha, backups, return_window_ms=self.return_window_ms)
+        lease_ms = 0.0 if self._replicated is None else self.config.replication.lease_s * 1000
+        window_ms = self.return_window_ms
+        return describe(self.takeover, self.config.ha, backups, return_window_ms=window_ms, lease_ms=lease_ms)
 
     def switch_over(self) -> dict[str, Any]:
         """Have a backup take over as soon as those who may have asked for it are gone with their answer.
