@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import trustme
 from typer.testing import CliRunner
 
 from legato.cli.main import app
@@ -63,6 +64,19 @@ def test_a_store_that_nobody_serves_is_named_with_what_to_do(tmp_path: Path, mon
     error = error_of("queues", LEGATO_URL=NOWHERE)
     assert f"No broker serves the store ./store now (the last one was at 127.0.0.1:{once.port})" in error
     assert error.endswith("legato serve --store ./store starts one.")
+
+
+def test_a_broker_that_speaks_tls_is_not_said_to_give_no_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (file := tmp_path / "server.pem").touch(mode=0o600)
+    trustme.CA().issue_cert("127.0.0.1").private_key_and_cert_chain_pem.write_to_path(str(file))
+    environment = {"LEGATO_TLS_CERTIFICATE": str(file), "LEGATO_TLS_KEY": str(file)}
+    with server(tmp_path / "store", environment=environment) as speaking:
+        error = error_of(f"status --url amqp://127.0.0.1:{speaking.port}?connect_attempts=1")
+        assert "does not answer" not in error
+        assert f"The process {speaking.pid} serves the store ./store there, with TLS: amqps://, not amqp://." in error
 
 
 def test_who_named_no_address_is_told_how(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

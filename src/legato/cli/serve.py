@@ -70,6 +70,7 @@ def serve(
     Examples: legato serve --store ./store; legato serve --store ./store --listen localhost:5673;
     legato serve --store ./store --replicate nats://a,nats://b,nats://c --group orders
     """
+    from legato.cli.fatal_log import log_fatal, wants_json
     from legato.server.config import configuration
     from legato.server.process.run import run
 
@@ -87,4 +88,9 @@ def serve(
         group=group,
     )
     readable = "Everybody on this machine can read a password on a command line; use legato user add."
-    run(read_config(), read_config, [readable] if user else [])
+    try:
+        run(read_config(), read_config, [readable] if user else [])
+    except Exception as error:
+        if wants_json(config):
+            raise typer.Exit(log_fatal(error)) from error
+        raise

@@ -57,6 +57,8 @@ def _of_store(store: Path, url: str, *, members_shown: bool) -> str:
     for member in members:
         if member.role == Role.PRIMARY and member.listen:
             if _reachable(member.listen) in url:
+                if member.tls is not url.startswith("amqps:"):
+                    return f"The process {member.pid} serves the store {called} there, {_spoken(member.tls)}."
                 return f"The process {member.pid} serves the store {called} there, and does not answer.{more}"
             scheme = "amqps" if member.tls else "amqp"
             return (
@@ -68,6 +70,10 @@ def _of_store(store: Path, url: str, *, members_shown: bool) -> str:
     holder = StoreLock(store).holder()
     last = f" (the last one was at {holder.listen})" if holder is not None and holder.listen else ""
     return f"No broker serves the store {called} now{last}: legato serve --store {called} starts one."
+
+
+def _spoken(tls: bool) -> str:
+    return "with TLS: amqps://, not amqp://" if tls else "without TLS: amqp://, not amqps://"
 
 
 def _reachable(listen: str) -> str:

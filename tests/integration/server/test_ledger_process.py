@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +13,8 @@ from legato.core.facts import MessageStored, QueueCreated
 from legato.core.records import Batch
 from legato.spark.ledger.segments import exported_through
 from legato.store.lmdb import LmdbStore
-from tests.support.server import server
+from tests.support.monitored import until
+from tests.support.server import Server, server
 from tests.support.small_disk import small_disk
 
 EXPORTER = (sys.executable, "-m", "legato.spark.exporter")
@@ -82,3 +85,34 @@ def test_what_the_ledger_process_says_is_in_the_brokers_log_in_its_format(tmp_pa
             assert (said["level"], said["logger"]) == ("WARNING", "legato.ledger")
             disk.empty()
             broker.wait_for_log("is written again")
+
+
+def exporter_of(broker: Server) -> int:
+    """The process that writes its ledger, once there is one."""
+    found: list[int] = []
+
+    def look() -> bool:
+        for children in Path(f"/proc/{broker.pid}/task").glob("*/children"):
+            for pid in map(int, children.read_text().split()):
+                if b"legato.spark.exporter" in Path(f"/proc/{pid}/cmdline").read_bytes():
+                    found.append(pid)
+        return bool(found)
+
+    until(look)
+    return found[-1]
+
+
+def test_a_broker_whose_processes_are_all_told_to_end_ends_without_a_complaint(tmp_path: Path) -> None:
+    """systemd tells all at once; the ledger's, which had not begun to listen for that, was an ERROR of the log."""
+    with server(tmp_path / "store", "--ledger") as broker:
+        exporter = exporter_of(broker)
+        os.kill(exporter, signal.SIGKILL)  # as one that has not come to handle the signal ends
+        assert broker.stop() == 0
+        assert "exporter ended" not in broker.log.read_text()
+        assert exported_through(tmp_path / "store" / "ledger") > 0, "another one has written the last facts"
+
+
+def test_ctrl_c_at_a_terminal_is_not_for_the_ledgers_process(tmp_path: Path) -> None:
+    """Soon after the start it had not come to handle it, and wrote a stack trace to the log."""
+    with server(tmp_path / "store", "--ledger") as broker:
+        assert os.getpgid(exporter_of(broker)) != os.getpgid(broker.pid)

@@ -40,3 +40,26 @@ def test_the_log_begins_with_the_version_and_the_store_and_says_where_clients_ar
         broker.wait_for_log(f"clients are served at 127.0.0.1:{broker.port}, with amqp\n")
         first = broker.log.read_text().splitlines()[0]
         assert f"Legato {__version__}, process {broker.pid}, for the store {tmp_path / 'store'}" in first
+
+
+def test_what_ends_a_broker_at_its_start_is_a_line_of_json_where_the_log_is(tmp_path: Path) -> None:
+    """It was plain text among lines of JSON, and whoever collects these lost it."""
+    file = tmp_path / "legato.toml"
+    other = socket.create_server(("127.0.0.1", 0))
+    taken = other.getsockname()[1]
+    mistaken = '[server]\nlog_format = "json"\nlisen = "localhost:1"\n'
+    for text, flags, said, code in (
+        (mistaken, (), "lisen", 2),
+        ('[server]\nlog_format = "json"\n', ("--http", f":{taken}"), "http.listen", 1),
+    ):
+        file.write_text(text)
+        with server(tmp_path / "store", "--config", str(file), *flags) as broker:
+            assert broker.wait() == code
+            records = [json.loads(line) for line in broker.log.read_text().splitlines()]
+        assert records[-1]["level"] == "CRITICAL"
+        assert said in records[-1]["message"]
+        broker.log.unlink()
+    other.close()
+    with server(tmp_path / "store", environment={"LEGATO_SERVER_LISEN": "x"}) as broker:
+        broker.wait()
+        assert broker.log.read_text().startswith("legato: ")

@@ -7,6 +7,7 @@ import pytest
 
 from tests.integration.server.test_management import Manager
 from tests.support.amqp_peer import AmqpPeer, Refused
+from tests.support.forked_process import run_legato
 from tests.support.server import server
 
 
@@ -51,3 +52,23 @@ def test_a_backup_keeps_its_settings_if_the_new_ones_cannot_be_used(tmp_path: Pa
         primary.kill()
         backup.wait_for_role("active")
         AmqpPeer(backup.port).drop()
+
+
+def test_changes_that_need_a_restart_are_named(tmp_path: Path) -> None:
+    """It said that all had been read, also after another address to listen on."""
+    file = tmp_path / "legato.toml"
+    file.write_text("[server]\nidle_timeout_ms = 9000\n")
+    store, flags = tmp_path / "store", ("--config", str(file))
+    with server(store, *flags) as primary, server(store, *flags) as backup:
+        url = f"amqp://127.0.0.1:{primary.port}"
+        changed = '[server]\nidle_timeout_ms = 8000\n[http]\nlisten = ":0"\n[limits]\nname_bytes = 100\n'
+        file.write_text(changed)
+        for _ in range(2):  # It still does.
+            done = run_legato("reload", "--url", url)
+            assert "in effect when the broker is started again: server.idle_timeout_ms, http.listen\n" in done.stdout
+            assert "limits" not in done.stdout
+        primary.wait_for_log("in effect when this broker is started again: server.idle_timeout_ms, http.listen\n")
+        backup.signal(signal.SIGHUP)
+        backup.wait_for_log("in effect when this broker is started again: server.idle_timeout_ms, http.listen\n")
+        file.write_text("[server]\nidle_timeout_ms = 9000\n[limits]\nname_bytes = 100\n")
+        assert run_legato("reload", "--url", url).stdout == "the broker has read its configuration again\n"

@@ -41,6 +41,16 @@ def test_the_log_warns_two_weeks_ahead_and_says_that_clients_refuse_one_that_has
     assert "legato reload" in late
 
 
+@pytest.mark.parametrize("end", [END, FAR_END], ids=["UTCTime", "GeneralizedTime"])
+def test_the_log_says_that_clients_refuse_one_that_is_not_valid_yet(tmp_path: Path, end: datetime.datetime) -> None:
+    """As where a clock is wrong: the broker began without a word."""
+    file, begin_s = certificate(tmp_path, end), (END - datetime.timedelta(days=90)).timestamp()
+    assert expiry_warnings(file, begin_s) == []
+    [early] = expiry_warnings(file, begin_s - 60)
+    assert "is not valid before 2031-02-05 07:08 UTC, and this machine's clock says 2031-02-05 07:07 UTC" in early
+    assert "clients refuse it until then; set the clock if it is wrong" in early
+
+
 @pytest.mark.parametrize("content", [b"", b"\xff", b"-----BEGIN CERTIFICATE-----\nMAA=\n-----END CERTIFICATE-----\n"])
 def test_what_is_no_certificate_has_no_end(tmp_path: Path, content: bytes) -> None:
     file = tmp_path / "c.pem"

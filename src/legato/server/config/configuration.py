@@ -451,6 +451,7 @@ def load(
             refuse_readable(Path(config.tls.key), "The private key (tls.key)")
     if file is not None and config.auth.users:
         refuse_readable(file, "There are passwords in auth.users, and the configuration")
+    config.__dict__["given"] = msgspec.to_builtins(config)
     return config
 
 

@@ -37,7 +37,8 @@ class Operations:
     """Performs the operation of a request.
 
     Args:
-        reload: reads the configuration again; raises ConfigError if that cannot be used.
+        reload: reads the configuration again and returns which changes need a restart; raises ConfigError if that
+            cannot be used.
         switch_over: has a backup take over; raises Refused if there is none.
         update: changes what it is given of the broker's own settings, and returns all that it can change; raises
             ConfigError if that cannot be.
@@ -53,7 +54,7 @@ class Operations:
         nodes: Nodes,
         closer: LinkCloser,
         inspector: Inspector,
-        reload: Callable[[], None],
+        reload: Callable[[], list[str]],
         switch_over: Callable[[], dict[str, Any]],
         update: Callable[[dict[str, float]], dict[str, float]],
         pipelines: Pipelines,
@@ -223,8 +224,7 @@ class Operations:
         return {"name": queue.name, "message_id": text(arguments, "message_id")}
 
     def _reload_settings(self, arguments: dict[str, Any]) -> Any:
-        self._reload()
-        return {}
+        return {"needs_restart": self._reload()}
 
 
 def _describe(rights: Rights | None) -> dict[str, Any]:

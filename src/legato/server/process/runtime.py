@@ -18,6 +18,7 @@ from legato.ha.roles import Event, Role, next_role
 from legato.ha.watcher import Intervals
 from legato.replication.arbiter import LogArbiter
 from legato.server.config.configuration import Config
+from legato.server.config.restart import given, tell_restart
 from legato.server.config.secret_files import make_private
 from legato.server.identity.certificates import tls_context
 from legato.server.identity.users import Users
@@ -50,6 +51,7 @@ class Runtime:
     def __init__(self, config: Config, read_config: Callable[[], Config]) -> None:
         self._config = config
         self._read_config = read_config
+        self._started = given(config)
         self._primary: PrimaryEpoch | None = None
         self._stop = asyncio.Event()
         self._lock: Arbiter = StoreLock(config.store_directory)
@@ -217,6 +219,7 @@ class Runtime:
                 config.ha.activation_interval_s = self._config.ha.activation_interval_s
                 self._config = config
                 log.info("= the configuration was read again")
+                tell_restart(self._started, config)
         except ConfigError as error:
             log.error("! the configuration was not read again: %s", error)
 

@@ -29,6 +29,7 @@ from legato.server.access.roles import read_roles
 from legato.server.config.addresses import Addresses
 from legato.server.config.configuration import Config, check_intervals, memory_mark
 from legato.server.config.group_maps import last_group_map
+from legato.server.config.restart import given, tell_restart
 from legato.server.connections.handshake import Handshake
 from legato.server.connections.reconnect_pacing import ReconnectPacing
 from legato.server.connections.turns import Turns
@@ -147,6 +148,7 @@ class Service:
         replicated: Replicated | None = None,
     ) -> None:
         self.config = config
+        self._started = given(config)
         self.clock = clock
         self.addresses = Addresses(config.address)
         self.broker = Broker(
@@ -459,8 +461,11 @@ class Service:
         """Tell `peer` something once other processes see everything that was asked so far, or why they do not."""
         self._commits.when_settled(peer, then)
 
-    def reload(self) -> None:
+    def reload(self) -> list[str]:
         """Read the configuration again: settings of addresses and users hold from now on, all else after a restart.
+
+        Returns:
+            The settings that were changed and need one.
 
         Raises:
             ConfigError: it cannot be used; what held goes on to hold.
@@ -501,6 +506,7 @@ class Service:
         self._links.review_credit()
         self.advance()
         log.info("= settings of addresses and users were read again")
+        return tell_restart(self._started, config)
 
     def renew_map(self, config: Config) -> None:
         """Go by the map of groups as it is now. Links stay where they are; the next attach goes where it says.

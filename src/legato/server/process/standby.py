@@ -15,12 +15,14 @@ from pathlib import Path
 from legato.clock import Clock
 from legato.ha.arbiter import Arbiter
 from legato.ha.lease import CHECK_MS
+from legato.ha.lock import Holder
 from legato.ha.members import list_members
 from legato.ha.roles import Event, Role
 from legato.ha.watcher import Intervals, Watcher
 from legato.ids import new_unique_name
+from legato.quoting import quoted, sentence
 from legato.server.config.configuration import Config
-from legato.server.management.takeover_report import CRASHED, Takeover
+from legato.server.management.takeover_report import CRASHED, STARTED, Takeover
 from legato.store.environment import DATA_NAME
 
 log = logging.getLogger("legato.standby")
@@ -68,12 +70,31 @@ async def stand_by(
         if not await _wait_for_lock(lock, watcher, stop):
             return None
         left = lock.predecessor.left if lock.predecessor else ""
+        _say_why(lock.predecessor, watcher.lost_for_ms)
         if config.ha.failover_on_server_shutdown or not watcher.watch.heartbeats or left != SHUTDOWN:
             return Takeover(left or CRASHED, watcher.lost_for_ms)
         log.info("= the primary was told to stop: its backups wait for another one")
         lock.release(SHUTDOWN)
         await until_taken(lock, stop)
     return None
+
+
+def _say_why(last: Holder | None, lost_for_ms: int) -> None:
+    """Tell of the end of the last primary, which may have had no time to: its own log may end without a word."""
+    if last is None:
+        log.info("= nobody is the primary: the lock is free, and its file does not say who had it last")
+        return
+    who = f"process {last.pid} at" if last.pid > 0 else "the broker at"
+    primary = f"the primary, {who} {quoted(last.listen)}, epoch {last.epoch},"
+    if last.left == STARTED:
+        return  # The log begins with this broker.
+    if last.left:
+        log.info("= %s has let go: %s", sentence(primary), quoted(last.left))
+    elif last.pid > 0:
+        log.warning("! %s ended without handing over: it was killed, or it crashed", sentence(primary))
+    else:
+        told = "is silent: nothing was heard of it for its lease"
+        log.warning("! %s %s (first noticed %d ms ago)", sentence(primary), told, lost_for_ms)
 
 
 async def until_taken(lock: Arbiter, stop: asyncio.Event, timeout_s: float | None = None) -> None:

@@ -12,6 +12,8 @@ START_DELAY_S = 2.0
 """After a takeover clients come first: starting an exporter costs a second of processor time."""
 START_AGAIN_MAX_S = 60.0
 """The longest pause before an exporter that ended by itself is started again; each is twice the last one."""
+STOPPING_GRACE_S = 1.0
+"""So long after an exporter has ended this broker may be told to stop, before that is told and it is started again."""
 FINAL_EXPORT_TIMEOUT_S = 20.0
 
 
@@ -49,6 +51,8 @@ class LedgerProcess:
                 log.error("! the ledger's exporter cannot be started: %s", error)
                 continue
             code = await self._process.wait()
+            # Who ends all processes of a broker at once, as systemd does, ends this one before we have come to stop it.
+            await asyncio.sleep(STOPPING_GRACE_S)
             lasted = loop.time() - began_s > START_AGAIN_MAX_S
             pause_s = START_DELAY_S if lasted else min(2 * pause_s, START_AGAIN_MAX_S)
             log.error("! the ledger's exporter ended with code %s; it starts again in %g s", code, pause_s)
@@ -59,6 +63,8 @@ class LedgerProcess:
             *("--store", str(self._store), "--ledger", str(self._ledger)),
             stdin=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
+            # Ctrl-C at a terminal is for the broker, which has this one write the last facts and end.
+            start_new_session=True,
         )
         assert process.stderr is not None
         self._lines = asyncio.get_running_loop().create_task(_log_lines(process.stderr))
