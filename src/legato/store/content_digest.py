@@ -1,7 +1,8 @@
 """A digest of what a store holds: replicas at the same commit have the same one.
 
 What each store removes by itself, when it comes to it, does not count: what deleted queues held, outcomes past their
-time, the beginning of the log, parts of large messages that nobody needs, bodies in topics.
+time, parts of large messages that nobody needs, bodies in topics, and the log of facts, of which a primary keeps only
+what its ledger does not have.
 """
 
 from __future__ import annotations
@@ -17,8 +18,6 @@ from legato.store import values
 from legato.store.backup import Snapshot
 
 DIGEST_BYTES = 16
-LOG_RECORDS = 1_000
-"""Of the log its end counts, which every store keeps."""
 PAGE = 1_000
 PAGE_BYTES = 1 << 22
 
@@ -53,7 +52,6 @@ def content_digest(path: Path) -> ContentDigest:
         while found := store.producers(after, PAGE):
             digest.update(values.encode(found))
             after = found[-1].producer
-        digest.update(values.encode(store.log(max(meta.log_position - LOG_RECORDS, 0), LOG_RECORDS)))
         numbers = [meta.epoch, meta.next_queue, meta.next_producer, meta.next_consumer, meta.steady_us]
         digest.update(values.encode(numbers))
         return ContentDigest(meta.epoch, meta.log_position, digest.hexdigest())
