@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import socket
 from pathlib import Path
 
+from legato.cli.status import members_of
 from tests.support.forked_process import run_legato
-from tests.support.server import server
+from tests.support.monitored import fetch_json, until
+from tests.support.server import free_port, server
 
 
 def test_the_log_of_a_backup_says_how_the_last_primary_ended(tmp_path: Path) -> None:
@@ -27,3 +30,24 @@ def test_the_log_of_a_backup_says_how_the_last_primary_ended(tmp_path: Path) -> 
         who = f"process {first.pid} at 127.0.0.1:{first.port}, epoch 3,"
         first.stop()
         second.wait_for_log(f"the primary, {who} has let go: shutdown")
+
+
+def test_a_backup_says_in_time_that_another_program_has_its_address(tmp_path: Path) -> None:
+    """It ended when it was to take over, and nobody served."""
+    store, port = tmp_path / "store", free_port()
+    with server(store) as primary, server(store, "--http", f":{port}") as backup:
+        until(lambda: fetch_json(port, "/readyz")[0] == 200)
+        with socket.create_server(("127.0.0.1", backup.port)):
+            why = f"Cannot listen on 127.0.0.1:{backup.port}: another program listens there"
+            backup.wait_for_log(f"this backup could not take over: {why}")
+            status, told = fetch_json(port, "/readyz")
+            assert status == 503
+            assert told["trouble"][0].startswith(why)
+            [member] = [each for each in members_of(store) if each["pid"] == backup.pid]
+            assert member["trouble"][0].startswith(why)
+            assert member["trouble_since_us"] > 0
+        backup.wait_for_log("the address of this backup is free again: it can take over")
+        until(lambda: fetch_json(port, "/readyz")[0] == 200)
+        assert [each["trouble"] for each in members_of(store)] == [[], []]
+        primary.kill()
+        backup.wait_for_role("active epoch=2")

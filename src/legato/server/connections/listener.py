@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 import os
+import resource
 import socket
 import ssl
 from collections.abc import Callable, Iterable
@@ -18,6 +20,7 @@ log = logging.getLogger("legato.peer")
 BACKLOG = 1024
 ACCEPTED_AT_ONCE = 10
 """More than that wait for the loop's next turn, and those who are there already are served meanwhile."""
+TELL_AGAIN_S = 60.0
 ACCEPT_AGAIN_S = 1.0
 """Pause after an accept that failed for want of file descriptors or memory."""
 
@@ -54,6 +57,7 @@ class Listener:
         """Of TLS; a plain connection begins in a turn of the loop."""
         self._beginnings: set[asyncio.Task[None]] = set()
         self._pauses: set[asyncio.TimerHandle] = set()
+        self._tell_again_s = 0.0
         self._sockets: list[socket.socket] = []
         for bound in sockets:
             listening = socket.socket(fileno=os.dup(bound.fileno()))
@@ -85,7 +89,7 @@ class Listener:
                 # It was gone before it was accepted.
                 continue
             except OSError as error:
-                log.error("! no connection can be accepted for %g s: %s", ACCEPT_AGAIN_S, sentence(error))
+                self._tell(error)
                 self._pause(listening)
                 return
             accepted.setblocking(False)
@@ -101,6 +105,22 @@ class Listener:
             if self.context is not None:
                 self._handshakes[beginning] = peer
                 beginning.add_done_callback(self._handshakes.pop)
+
+    def _tell(self, error: OSError) -> None:
+        """It is tried again each second, and told once a minute."""
+        now_s = self._loop.time()
+        if now_s < self._tell_again_s:
+            return
+        self._tell_again_s = now_s + TELL_AGAIN_S
+        if error.errno == errno.EMFILE:
+            most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+            why = (
+                f"this process has {most} open files, and may have no more: LimitNOFILE in the unit of systemd, or "
+                "ulimit -n, gives it more. Who is connected goes on"
+            )
+        else:
+            why = sentence(error)
+        log.error("! no more connections are accepted for now: %s", why)
 
     def _pause(self, listening: socket.socket) -> None:
         self._loop.remove_reader(listening)

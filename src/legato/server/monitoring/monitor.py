@@ -65,6 +65,8 @@ class Monitor:
         self._scraped: dict[str, tuple[float, bytes]] = {}
         """When, and what, by format."""
         self.read: Read = lambda done: False
+        self.address_trouble = ""
+        """Why a backup could not serve at its address; empty if it could."""
         self.replica: Callable[[], ReplicaStatus | None] = lambda: None
         """The replica of this process; any thread may ask."""
 
@@ -114,8 +116,11 @@ class Monitor:
         wanted = request.query.get("role")
         ready = role in READY if wanted is None else role in READY and role.value == wanted
         ready = ready and self._watch.stalled_s <= self._stall_max_s
+        ready = ready and not self.address_trouble
         replica = self.replica()
         told: dict[str, Any] = {"role": role.value, "epoch": self._epoch_of_store(replica)}
+        if self.address_trouble:
+            told["trouble"] = [self.address_trouble]
         if replica is not None:
             ready = ready and (replica.sure if role is Role.PRIMARY else replica.since_us is None)
             told["replication"] = {

@@ -77,17 +77,33 @@ async def see_bindable(config: Config) -> None:
     try:
         (await bind(config)).close()
     except ListenError:
-        for member in list_members(config.store_directory):
-            if member.pid != os.getpid() and _port_of(member.listen) == config.host_and_port[1]:
-                log.warning(
-                    "! process %d of this store listens on %s too: this backup can serve only after that process has "
-                    "ended or handed over. If clients should know both brokers, give this one an address of its own, "
-                    "with --listen or server.listen",
-                    member.pid,
-                    quoted(config.server.listen),
-                )
-                return
-        raise
+        pid = _owner_of_port(config)
+        if pid is None:
+            raise
+        log.warning(
+            "! process %d of this store listens on %s too: this backup can serve only after that process has "
+            "ended or handed over. If clients should know both brokers, give this one an address of its own, "
+            "with --listen or server.listen",
+            pid,
+            quoted(config.server.listen),
+        )
+
+
+async def why_not_bindable(config: Config) -> str:
+    """Why a backup that waits could not serve at its address, as somebody else has it by now; empty if it could."""
+    try:
+        (await bind(config)).close()
+    except ListenError as error:
+        return str(error) if _owner_of_port(config) is None else ""
+    return ""
+
+
+def _owner_of_port(config: Config) -> int | None:
+    """The other process of this store that has the same port; None if none has."""
+    for member in list_members(config.store_directory):
+        if member.pid != os.getpid() and _port_of(member.listen) == config.host_and_port[1]:
+            return member.pid
+    return None
 
 
 def _port_of(listen: str) -> int:

@@ -13,6 +13,7 @@ from legato.amqp.engine import batch
 from legato.quoting import quoted
 from legato.server.config.configuration import Config
 from legato.server.process.log_format import formatter
+from legato.server.process.open_files import see_open_files
 from legato.server.process.runtime import Runtime
 
 log = logging.getLogger("legato.run")
@@ -33,7 +34,7 @@ def run(config: Config, read_config: Callable[[], Config], warnings: Iterable[st
     way = "many at once, by the compiled module" if batch.available else "one by one, in Python"
     directory = config.store_directory.absolute()
     log.info("= Legato %s, process %d, for the store %s", __version__, os.getpid(), quoted(directory))
-    for said in warnings:
+    for said in [*warnings, *see_open_files()]:
         log.warning("! %s", said)
     log.debug("deliveries go through the engine %s", way)
     # The hot path makes no cycles; scanning the window of waiting messages again and again would cost time for nothing.

@@ -16,6 +16,7 @@ from legato.ha.lock import StoreLock
 from legato.ha.members import Member, Membership
 from legato.ha.roles import Event, Role, next_role
 from legato.ha.watcher import Intervals
+from legato.quoting import sentence
 from legato.replication.arbiter import LogArbiter
 from legato.server.config.configuration import Config
 from legato.server.config.restart import given, tell_restart
@@ -25,7 +26,7 @@ from legato.server.identity.users import Users
 from legato.server.management.takeover_report import STARTED, Takeover
 from legato.server.monitoring.monitor import Monitor
 from legato.server.monitoring.readings import PrimaryReadings
-from legato.server.process.bound_address import see_bindable
+from legato.server.process.bound_address import see_bindable, why_not_bindable
 from legato.server.process.console_process import ConsoleProcess
 from legato.server.process.group_map_watch import GroupMapWatch
 from legato.server.process.primary_epoch import EpochEnding, PrimaryEpoch
@@ -41,6 +42,7 @@ log = logging.getLogger("legato.runtime")
 
 INFORM_AGAIN_S = 2.0
 MAINTAIN_EVERY_S = 30.0
+LOOK_AT_ADDRESS_EVERY_S = 5.0
 GROUP_MAP = "group map"
 """What a replica waits for, beside parts of its own."""
 
@@ -61,6 +63,10 @@ class Runtime:
         self._group_map: GroupMapWatch | None = None
         self._looked_at_map = asyncio.Event()
         self._maintaining: asyncio.Task[None] | None = None
+        self._waits: tuple[list[str], int] = [], 0
+        """Why the replica waits, and since when."""
+        self._address_trouble, self._address_trouble_since_us = "", 0
+        self._noted_trouble: tuple[list[str], int] = [], 0
         self._clock = make_clock()
         self._role = Role.STARTING
         self._epoch = 0
@@ -180,9 +186,17 @@ class Runtime:
                 log.error("! the map of groups stays as it was: %s", error)
 
     def _note_waiting(self, replica: LogArbiter) -> None:
+        self._waits = replica.waiting.why, replica.waiting.since_us or 0
+        self._note_trouble()
+
+    def _note_trouble(self) -> None:
         """Let those know who look at the store's processes: a backup can be asked for nothing else."""
-        if self._membership is not None:
-            self._membership.note_trouble(replica.waiting.why, replica.waiting.since_us or 0)
+        trouble, since_us = self._waits
+        if self._address_trouble:
+            trouble, since_us = [*trouble, self._address_trouble], since_us or self._address_trouble_since_us
+        if self._membership is not None and (trouble, since_us) != self._noted_trouble:
+            self._noted_trouble = trouble, since_us
+            self._membership.note_trouble(trouble, since_us)
             self._inform()
 
     async def _maintain(self, replica: LogArbiter) -> None:
@@ -277,9 +291,30 @@ class Runtime:
         selectors.prepare()
         # Python loads this codec when a listener is first given a host's name: 2 ms that clients would wait for.
         codecs.lookup("idna")
-        return await stand_by(
-            self._config, self._lock, self._clock, self._stop, self._turn, self._is_recorded, self._adopt
-        )
+        watching = asyncio.create_task(self._watch_address())
+        try:
+            return await stand_by(
+                self._config, self._lock, self._clock, self._stop, self._turn, self._is_recorded, self._adopt
+            )
+        finally:
+            watching.cancel()
+            self._address_trouble = self._monitor.address_trouble = ""
+            self._note_trouble()
+
+    async def _watch_address(self) -> None:
+        """Notice in time that another program has taken the address at which this backup would serve."""
+        while True:
+            await asyncio.sleep(LOOK_AT_ADDRESS_EVERY_S)
+            trouble = await why_not_bindable(self._config)
+            if trouble == self._address_trouble:
+                continue
+            if trouble:
+                self._address_trouble_since_us = self._clock.now_us()
+                log.error("! this backup could not take over: %s", sentence(trouble))
+            else:
+                log.info("= the address of this backup is free again: it can take over")
+            self._address_trouble = self._monitor.address_trouble = trouble
+            self._note_trouble()
 
     def _adopt(self, intervals: Intervals) -> None:
         """Should we take over they are to go on as the primary has them."""
