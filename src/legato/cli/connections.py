@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from urllib.parse import unquote
 
 from legato.cli.management import rows
 from legato.cli.options import URL_DEFAULT, JsonOption, UrlOption
@@ -22,11 +23,21 @@ def connections(as_json: JsonOption = False, url: UrlOption = URL_DEFAULT) -> No
     from legato.cli.rendering import clock_time
 
     for row in found:
-        say(f"{quoted(row['client_id'])}  {_who(row)}")
+        say(f"{quoted(_client(row))}  {_who(row)}")
         say(
             f"  {quoted(row['address'])}, since {clock_time(row['since_us'])}: "
-            f"{row['consumers']} consumers, {row['producers']} producers"
+            f"{_counted(row['consumers'], 'consumer')}, {_counted(row['producers'], 'producer')}"
         )
+
+
+def _client(row: dict[str, Any]) -> str:
+    """The client id, in which the name of a user is spelt as it is."""
+    user, slash, name = row["client_id"].partition("/")
+    return f"{row['user']}/{name}" if slash and unquote(user) == row["user"] else row["client_id"]
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
 def _who(row: dict[str, Any]) -> str:

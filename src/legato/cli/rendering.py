@@ -1,8 +1,10 @@
 """Rendering of messages and of a broker's status for the terminal and as JSON."""
 
 import base64
+import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from textwrap import wrap
 from typing import Any
 
 from rich.table import Table
@@ -12,6 +14,10 @@ from legato.client import Message
 from legato.quoting import WORD_CHARACTERS_MAX, escaped, quoted, sentence
 from legato.sizes import size, sizes_apart
 from legato.terminal import Terminal, add_row
+
+_NUMBER_AND_UNIT = re.compile(r"(\d) (B|[KMGT]iB|ms|s|min|h|d|UTC)\b")
+_KEPT = "\ue000"
+"""In the place of a space that stays one while a text is wrapped."""
 
 
 def say_message(message: Message, *, as_json: bool) -> None:
@@ -87,7 +93,7 @@ def print_status(answer: dict[str, Any]) -> None:
     console = Terminal()
 
     def say(sentence: str, style: str = "") -> None:
-        console.print(sentence, style=style)
+        console.print(_wrapped(sentence, console.width), style=style)
 
     if "epoch" in answer:
         for sentence in broker_lines(answer):
@@ -136,6 +142,15 @@ def print_status(answer: dict[str, Any]) -> None:
             say(f"  {member_line(member)}")
             for line in trouble_lines(member):
                 say(f"    {line}", "red")
+
+
+def _wrapped(text: str, columns: int) -> str:
+    """A sentence on lines, none of which ends between a number and its unit."""
+    if len(text) <= columns:
+        return text
+    kept = _NUMBER_AND_UNIT.sub(rf"\1{_KEPT}\2", text)
+    lines = wrap(kept, columns, break_on_hyphens=False, break_long_words=False)
+    return "\n".join(lines).replace(_KEPT, " ")
 
 
 def broker_lines(answer: dict[str, Any]) -> list[str]:
@@ -225,7 +240,8 @@ def replication_lines(replication: dict[str, Any] | None) -> list[tuple[str, str
 
 def backup_line(backup: dict[str, Any]) -> tuple[str, str]:
     """Another broker of a group in a sentence, with a style."""
-    behind = "has all records" if not backup["behind"] else f"is {backup['behind']:,} records behind"
+    lacks = "1 record" if backup["behind"] == 1 else f"{backup['behind']:,} records"
+    behind = "has all records" if not backup["behind"] else f"is {lacks} behind"
     line = f"The backup at {quoted(backup['listen'])} (Legato {quoted(backup['version'])}) {behind}"
     if backup["away"]:
         line += f" and was last heard {age(backup['heard_s'])} ago"
@@ -331,6 +347,7 @@ _CAUSES = {
     "shutdown": "the last primary was stopped",
     "lapsed": "the last primary fenced itself",
     "lost": "the last primary lost the lock",
+    "returned": "nobody else could serve",
 }
 
 

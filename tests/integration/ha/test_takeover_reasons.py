@@ -5,7 +5,8 @@ from __future__ import annotations
 import socket
 from pathlib import Path
 
-from legato.cli.status import members_of
+from legato.cli.connections import _client
+from legato.cli.status import ask, members_of
 from tests.support.forked_process import run_legato
 from tests.support.monitored import fetch_json, until
 from tests.support.server import free_port, server
@@ -51,3 +52,18 @@ def test_a_backup_says_in_time_that_another_program_has_its_address(tmp_path: Pa
         assert [each["trouble"] for each in members_of(store)] == [[], []]
         primary.kill()
         backup.wait_for_role("active epoch=2")
+
+
+def test_a_switchover_that_no_backup_could_take_is_no_failure_of_the_primary(tmp_path: Path) -> None:
+    """`legato status` said that the last primary had failed, noticed after 0 ms."""
+    store = tmp_path / "store"
+    with server(store) as primary, server(store) as backup, socket.create_server(("127.0.0.1", backup.port)):
+        url = f"amqp://127.0.0.1:{primary.port}"
+        assert run_legato("switchover", "--url", url).returncode == 1
+        backup.wait_for_role("ended")
+        primary.wait_for_role("active epoch=2")
+        assert ask(url)["failover"]["cause"] == "returned"
+        assert "(nobody else could serve; ready after" in run_legato("status", "--url", url).stdout
+        row = {"client_id": "%24backup/legato-backup-7", "user": "$backup"}
+        assert _client(row) == "$backup/legato-backup-7"
+        assert _client(row | {"user": "ann"}) == "%24backup/legato-backup-7"

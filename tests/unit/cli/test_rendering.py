@@ -1,5 +1,6 @@
 """How figures look on a terminal."""
 
+import re
 from typing import Any
 
 import pytest
@@ -76,6 +77,18 @@ def test_the_status_fits_eighty_columns_and_breaks_no_word(
         assert whole in shown, whole
     assert "The store uses 5.0 GiB, and has room for 7.0 GiB more." in " ".join(shown.split())
     assert "1,795,399" not in shown, "times are times, not microseconds"
+
+
+@pytest.mark.parametrize("columns", range(40, 120, 7))
+def test_no_line_of_a_status_ends_between_a_number_and_its_unit(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, columns: int
+) -> None:
+    """`8.0 / KiB`, `56 / ms`."""
+    monkeypatch.setenv("COLUMNS", str(columns))
+    print_status(STATUS | {"queues": [], "topics": []})
+    shown = capsys.readouterr().out
+    assert not [line for line in shown.splitlines() if re.match(r"(ms|s|GiB)\b", line.strip())], shown
+    assert max(map(len, shown.splitlines())) <= columns
 
 
 def test_a_replicated_broker_says_in_words_how_its_log_is() -> None:

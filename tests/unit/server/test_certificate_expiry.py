@@ -66,3 +66,18 @@ def test_errors_name_the_file_that_is_missing_and_a_key_of_another_certificate(t
         tls_context(TlsSection(certificate=first, key=str(tmp_path / "gone.pem")))
     with pytest.raises(ConfigError, match=r"is not the key of tls\.certificate"):
         tls_context(TlsSection(certificate=first, key=second))
+
+
+def test_a_certificate_and_a_key_that_are_swapped_are_told_so(tmp_path: Path) -> None:
+    """It was `[SSL] PEM lib`."""
+    issued = trustme.CA().issue_cert("localhost")
+    key, chain = str(tmp_path / "key.pem"), str(tmp_path / "chain.pem")
+    issued.private_key_pem.write_to_path(key)
+    issued.cert_chain_pems[0].write_to_path(chain)
+    assert tls_context(TlsSection(certificate=chain, key=key)) is not None
+    with pytest.raises(ConfigError, match=r"key\.pem: it has no certificate in PEM .*chain\.pem has one: the two"):
+        tls_context(TlsSection(certificate=key, key=chain))
+    with pytest.raises(ConfigError, match=r"tls\.key .*chain\.pem has no private key in PEM"):
+        tls_context(TlsSection(certificate=chain, key=chain))
+    with pytest.raises(ConfigError, match=r"it has no certificate in PEM \(-----BEGIN CERTIFICATE-----\)\."):
+        tls_context(TlsSection(certificate=key, key=key))

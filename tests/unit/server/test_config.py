@@ -186,6 +186,8 @@ TWO = '[[address]]\nmatch = "a"\n[[address]]\nmatch = "b"\n'
         ('[ha]\naddresses = "a:1"', "line 2: ha.addresses: expected a list in brackets, got a text in quotes."),
         ('[server]\nlog_format = "JSON"', "line 2: server.log_format: 'JSON' is none of text, json. Did you "),
         ('[auth]\nmechanisms = ["SCRAM"]', "line 2: auth.mechanisms[0]: 'SCRAM' is none of EXTERNAL, SCRAM-SHA-5"),
+        ('[server]\n[address]\nmatch = "a"', "line 2: write [[address]] in place of [address]: there may be several."),
+        ('[role]\nname = "a"', "line 1: write [[role]] in place of [role]: there may be several."),
         ('[server]\n"listen" = "x"', "line 2: server.listen is 'x'"),
     ],
 )  # fmt: skip

@@ -11,6 +11,7 @@ import pytest
 
 from legato.errors import ConfigError
 from legato.server.config.configuration import Config, load
+from legato.server.config.secret_files import make_private
 from legato.server.identity import users_file
 from legato.server.identity.keys import ITERATIONS_MIN, MECHANISMS
 from legato.server.identity.users import Users
@@ -186,3 +187,24 @@ def test_the_lock_that_root_makes_belongs_to_the_brokers_user_and_no_other_file_
     (store / "users.lock").symlink_to(other)
     add(store / "users", "bob")
     assert other.stat().st_uid == 0
+
+
+def test_a_line_that_was_cut_is_told_in_words_and_without_what_is_in_it(tmp_path: Path) -> None:
+    """It was `not enough values to unpack (expected 3, got 1)`."""
+    file = tmp_path / "users"
+    add(file, "ann")
+    lines = file.read_text().splitlines()
+    [at] = [number for number, line in enumerate(lines) if line.startswith("ann:")]
+    file.write_text("\n".join([*lines[:at], lines[at][:-120]]))
+    with pytest.raises(ConfigError) as raised:
+        read(file)
+    assert f"{file}, line {at + 1}: " in str(raised.value)
+    assert "as if the line was cut off: put back the whole file" in str(raised.value)
+    assert "unpack" not in str(raised.value)
+    assert "$5" not in str(raised.value)
+
+
+def test_a_store_that_is_a_file_is_told_so(tmp_path: Path) -> None:
+    (file := tmp_path / "a.toml").touch()
+    with pytest.raises(ConfigError, match=r"a\.toml as the store: it has to be a directory, and it is a file\."):
+        make_private(file, "the store")

@@ -32,6 +32,7 @@ Mechanism = Literal["EXTERNAL", "SCRAM-SHA-512", "SCRAM-SHA-256", "XOAUTH2", "PL
 """SASL mechanisms besides ANONYMOUS, which `auth.anonymous` switches."""
 
 ENVIRONMENT_PREFIX = "LEGATO_"
+_TABLES = ("address", "role")
 _LISTS = ("addresses", "mechanisms", "queues")
 _NOWHERE = Origins()
 SECTIONS = (
@@ -419,6 +420,9 @@ def load(
     """
     raw, origins = _read(file) if file else ({}, Origins())
     _overlay_environment(raw, os.environ if environment is None else environment, origins)
+    for table in _TABLES:
+        if isinstance(raw.get(table), dict):
+            raise ConfigError(f"{origins.of(table)}: write [[{table}]] in place of [{table}]: there may be several.")
     check_names(raw, Config, origins)
     replace_units(raw, Config, origins)
     for option, place, value in (

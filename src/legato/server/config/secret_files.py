@@ -51,6 +51,8 @@ def make_private(directory: Path, what: str, *, within: bool = True) -> None:
         if mode & OTHERS and not any(directory.iterdir()):
             directory.chmod(0o700)
             return
+    except (FileExistsError, NotADirectoryError):
+        raise ConfigError(f"Cannot use {directory} as {what}: it has to be a directory, and it is a file.") from None
     except OSError as error:
         raise ConfigError(f"Cannot use {directory} as {what}: {error.strerror}.") from None
     refuse_shared(directory, what, within=within)

@@ -13,6 +13,8 @@ from legato.errors import ConfigError
 from legato.server.config.configuration import Config, ExternalRule, TlsSection
 from legato.server.identity.users_file import check_foreign_name
 
+_CERTIFICATE = b"-----BEGIN CERTIFICATE-----"
+_PRIVATE_KEY = re.compile(rb"-----BEGIN ([A-Z]+ )*PRIVATE KEY-----")
 _VERSIONS = {"1.2": ssl.TLSVersion.TLSv1_2, "1.3": ssl.TLSVersion.TLSv1_3}
 
 
@@ -35,7 +37,8 @@ def tls_context(section: TlsSection) -> ssl.SSLContext | None:
             raise ConfigError(
                 f"tls.key {section.key} is not the key of tls.certificate {section.certificate}."
             ) from None
-        raise ConfigError(f"Cannot use tls.certificate {section.certificate}: {error}.") from None
+        why = _lacking(section) or str(error)
+        raise ConfigError(f"Cannot use tls.certificate {section.certificate}: {why}.") from None
     if section.client_ca:
         try:
             context.load_verify_locations(section.client_ca)
@@ -50,6 +53,17 @@ def tls_context(section: TlsSection) -> ssl.SSLContext | None:
             raise ConfigError(f"Cannot use tls.client_crl {section.client_crl}: {error}.") from None
         context.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF
     return context
+
+
+def _lacking(section: TlsSection) -> str:
+    """What the two files lack, in words that OpenSSL does not have; empty if it is something else."""
+    certificate, key = (Path(file).read_bytes() for file in (section.certificate, section.key))
+    if _CERTIFICATE not in certificate:
+        swapped = f", and tls.key {section.key} has one: the two seem to be swapped" if _CERTIFICATE in key else ""
+        return f"it has no certificate in PEM (-----BEGIN CERTIFICATE-----){swapped}"
+    if not _PRIVATE_KEY.search(key):
+        return f"tls.key {section.key} has no private key in PEM (-----BEGIN PRIVATE KEY-----)"
+    return ""
 
 
 def _see_readable(setting: str, file: str) -> None:

@@ -92,9 +92,15 @@ def parse(text: str) -> Keys:
     Raises:
         ValueError: they are none.
     """
-    mechanism, count, keys = text.split("$")
-    iterations_text, salt_text = count.split(":")
-    stored_text, server_text = keys.split(":")
+    try:
+        mechanism, count, keys = text.split("$")
+        iterations_text, salt_text = count.split(":")
+        stored_text, server_text = keys.split(":")
+    except ValueError:
+        raise ValueError(
+            "there is a word that is neither roles=... nor keys (MECHANISM$ITERATIONS:SALT$KEY:KEY), as if the line "
+            "was cut off: put back the whole file, or remove the line and add the user anew with legato user add"
+        ) from None
     if mechanism not in MECHANISMS or not iterations_text.isdecimal():
         raise ValueError("the mechanism is unknown")
     iterations = int(iterations_text)

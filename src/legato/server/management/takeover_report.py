@@ -8,13 +8,16 @@ from legato.server.config.configuration import HighAvailabilitySection
 
 STARTED = "start"
 CRASHED = "crash"
+RETURNED = "returned"
+"""Whoever had the lock last has let go of it without having begun an epoch."""
 
 
 class Takeover(msgspec.Struct):
     """How and when a primary began to serve."""
 
     cause: str
-    """`start`: nobody had served just before; `crash`: the last primary died; else why it let go, as `switchover`."""
+    """`start`: nobody had served just before; `crash`: the last primary died; `returned`: who had won the lock could
+    not serve; else why it let go, as `switchover`."""
     detection_ms: float
     """From the first sign that the last primary was gone (silence, or the lost connection) to having its lock; 0 if
     the lock was the first sign."""

@@ -22,7 +22,7 @@ from legato.ha.watcher import Intervals, Watcher
 from legato.ids import new_unique_name
 from legato.quoting import quoted, sentence
 from legato.server.config.configuration import Config
-from legato.server.management.takeover_report import CRASHED, STARTED, Takeover
+from legato.server.management.takeover_report import CRASHED, RETURNED, STARTED, Takeover
 from legato.store.environment import DATA_NAME
 
 log = logging.getLogger("legato.standby")
@@ -72,7 +72,8 @@ async def stand_by(
         left = lock.predecessor.left if lock.predecessor else ""
         _say_why(lock.predecessor, watcher.lost_for_ms)
         if config.ha.failover_on_server_shutdown or not watcher.watch.heartbeats or left != SHUTDOWN:
-            return Takeover(left or CRASHED, watcher.lost_for_ms)
+            unserved = lock.predecessor is None and not lock.is_on_new_file
+            return Takeover(left or (RETURNED if unserved else CRASHED), watcher.lost_for_ms)
         log.info("= the primary was told to stop: its backups wait for another one")
         lock.release(SHUTDOWN)
         await until_taken(lock, stop)
@@ -82,7 +83,7 @@ async def stand_by(
 def _say_why(last: Holder | None, lost_for_ms: int) -> None:
     """Tell of the end of the last primary, which may have had no time to: its own log may end without a word."""
     if last is None:
-        log.info("= nobody is the primary: the lock is free, and its file does not say who had it last")
+        log.info("= the lock is free: who had it last let go of it without having served, or its file is new")
         return
     who = f"process {last.pid} at" if last.pid > 0 else "the broker at"
     primary = f"the primary, {who} {quoted(last.listen)}, epoch {last.epoch},"

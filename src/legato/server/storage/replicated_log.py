@@ -114,8 +114,8 @@ def _settings(section: ReplicationSection) -> NatsSettings:
         section.servers,
         section.group,
         user=section.user or None,
-        password=_secret(section.password_file),
-        token=_secret(section.token_file),
+        password=_secret("password_file", section.password_file),
+        token=_secret("token_file", section.token_file),
         credentials_file=_path(section.credentials_file),
         ca_file=_path(section.tls_ca),
         certificate_file=_path(section.tls_certificate),
@@ -128,10 +128,10 @@ def _path(setting: str) -> Path | None:
     return Path(setting) if setting else None
 
 
-def _secret(setting: str) -> str | None:
-    if not setting:
+def _secret(setting: str, file: str) -> str | None:
+    if not file:
         return None
     try:
-        return Path(setting).read_text().strip()
+        return Path(file).read_text().strip()
     except OSError as error:
-        raise ConfigError(f"Cannot read {setting}: {error.strerror}.") from None
+        raise ConfigError(f"Cannot read replication.{setting} {file}: {error.strerror}.") from None
