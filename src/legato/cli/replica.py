@@ -82,6 +82,7 @@ def verify(
     """Read all of a store and print its commit and a digest of its content, also while a broker serves from it.
 
     Replicas at the same commit have the same digest: compare what this prints on each machine, when nothing is sent.
+    The log of facts does not count: each store keeps as much of it as its ledger still needs.
     Given several stores, the exit code is 1 if two at the same commit differ.
 
     Examples: legato replica verify ./store; legato replica verify ./a ./b

@@ -112,7 +112,12 @@ def verify(
 
 
 def _sentence(contents: Contents) -> str:
+    last = contents.log_position
+    if contents.log_records:
+        log = f"its log has commits {last - contents.log_records + 1:,} to {last:,}"
+    else:
+        log = "its log is empty: a ledger has what it held" if last else "its log is empty"
     return (
         f"{messages(contents.messages)} of {contents.message_bytes:,} bytes in {contents.queues:,} queues and topics, "
-        f"{contents.log_records:,} commits in its log, as of commit {contents.log_position} of epoch {contents.epoch}"
+        f"as of commit {last:,} of epoch {contents.epoch}; {log}"
     )

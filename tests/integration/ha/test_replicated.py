@@ -123,6 +123,31 @@ def test_a_backup_takes_over_from_a_primary_that_was_killed(group: Group) -> Non
     assert_level(group)
 
 
+def test_a_primary_whose_ledger_took_its_log_over_has_the_same_content(group: Group) -> None:
+    primary, backup = group.add("a", "--ledger").start(), group.add("b", "--ledger")
+    primary.wait_for_role("active")
+    backup.start().wait_for_role("backup")
+    load = Load(group.url)
+    load.wait_for_more()
+    load.end()
+    eventually(lambda: _log_of(primary) == 0, "the primary keeps its log")
+    eventually(lambda: commits_of(backup) == commits_of(primary), "the backup does not follow")
+    assert _log_of(backup) > 0
+    done = run_legato("replica", "verify", str(primary.store), str(backup.store))
+    assert (done.returncode, done.stderr) == (0, ""), done.stdout
+    assert "its log is empty: a ledger has what it held" in run_legato("store", "verify", str(primary.store)).stdout
+
+
+def _log_of(broker: Server) -> int:
+    """How many commits its store's log holds."""
+    store = LmdbStore(broker.store, read_only=True)
+    try:
+        first, last = store.log_range()
+        return last - first + 1
+    finally:
+        store.close()
+
+
 @pytest.mark.parametrize(
     "leads",
     [pytest.param(True, id="the log's leader"), pytest.param(False, id="a follower", marks=pytest.mark.slow)],
