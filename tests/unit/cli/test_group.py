@@ -42,8 +42,8 @@ def run(*arguments: object, given: str = "") -> Result:
 
 def test_a_map_is_described(map_file: Path) -> None:
     lines = run("check", map_file).output.splitlines()
-    assert lines[0] == "revision 1: 2 groups, 1 pins"
-    assert lines[1].endswith("25.0% of what is not pinned, 1 pins")
+    assert lines[0] == "revision 1: 2 groups, 1 pin"
+    assert lines[1].endswith("25.0% of what is not pinned, 1 pin")
     assert lines[2].endswith("75.0% of what is not pinned, 0 pins")
     assert json.loads(run("check", map_file, "--json").output)["revision"] == 1
 
