@@ -312,6 +312,9 @@ def print_nodes(columns: Mapping[str, str], rows: list[dict[str, Any]]) -> None:
             cells[0] += " (paused)"
         add_row(table, *cells)
     console.print(table)
+    for row in rows:
+        if row.get("damaged"):
+            say(f"The {sentence(row['damaged'])}.", fg="red")
 
 
 def _shown(column: str, value: Any) -> str:

@@ -106,7 +106,7 @@ class Block:
                 start += 8 * count
             self.topic: int = _TOPIC.unpack_from(value, start)[0] if tag == _REFERENCES else 0
         except struct.error as error:
-            raise StoreCorruptError(f"block {first} of queue {queue} cannot be read: {error}") from error
+            raise StoreCorruptError(f"block {first} of queue {queue} is not what was written") from error
         end = start + (_TOPIC.size if tag == _REFERENCES else numbers[-1] if count else 0)
         if tag > _REFERENCES or flags > _EXPIRIES or count == 0 or end != len(value):
             raise StoreCorruptError(f"block {first} of queue {queue} is not what was written")

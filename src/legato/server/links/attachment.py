@@ -14,6 +14,7 @@ from legato.server.access.permissions import BROWSE, RECEIVE, SEND, Denied
 from legato.server.limits.names import Names
 from legato.server.links.consumer_links import ConsumerLinks
 from legato.server.links.consumers import Consumers
+from legato.server.links.damaged_queues import DamagedQueues
 from legato.server.links.expiry_timers import ExpiryTimers
 from legato.server.links.heartbeats import Heartbeats
 from legato.server.links.link_closing import LinkCloser
@@ -30,7 +31,7 @@ from legato.server.links.membership import Elsewhere, Membership
 from legato.server.links.nodes import Nodes
 from legato.server.links.producer_credit import ProducerCredit
 from legato.server.links.producer_links import ProducerLinks
-from legato.server.links.refused import NOT_ALLOWED, NOT_FOUND, Refused
+from legato.server.links.refused import INTERNAL_ERROR, NOT_ALLOWED, NOT_FOUND, Refused
 from legato.server.links.registry import Registry
 from legato.server.links.subscriptions import SubscriptionLinks
 from legato.server.links.temporary_nodes import Temporaries
@@ -56,24 +57,26 @@ class Links:
         max_message_bytes: int,
         names: Names,
         membership: Membership,
+        damaged: DamagedQueues,
     ) -> None:
         self._shell = shell
         self._broker = broker
         self._credit = credit
         self._expiry_timers = expiry_timers
         self._heartbeats = heartbeats
+        self._damaged = damaged
         self._registry = registry = Registry()
         self.nodes = Nodes(broker, names, membership)
         self.closer = LinkCloser(broker, registry, self._cut_off, shell.touch)
         self.temporaries = Temporaries(broker, registry, self.closer, expiry_timers, names, membership)
         self.closer.deleted = self.temporaries.forget
-        self._consumers = consumers = Consumers(shell, broker, registry, expiry_timers, self._taken_over)
+        self._consumers = consumers = Consumers(shell, broker, registry, expiry_timers, damaged, self._taken_over)
         self._producer_links = ProducerLinks(
             broker, registry, self.nodes, self.temporaries, self.closer, credit, max_message_bytes, names
         )
         self._subscription_links = SubscriptionLinks(broker, registry, consumers, expiry_timers, names)
         self._consumer_links = ConsumerLinks(
-            broker, registry, self.nodes, self.temporaries, consumers, self._subscription_links, expiry_timers
+            broker, registry, self.nodes, self.temporaries, consumers, self._subscription_links, expiry_timers, damaged
         )
 
     def attach(self, peer: Peer, link: Link) -> None:
@@ -253,6 +256,15 @@ class Links:
                 rights.demand(BROWSE, port.queue.address, port.queue.kind is Kind.SUBSCRIPTION)
             case StatusLink() | HeartbeatLink():
                 rights.demand_view()
+
+    def review_damaged(self) -> None:
+        """A queue could not be read: who receives from it is told, and receives nothing any more."""
+        self._damaged.fresh = False
+        for peer in list(self._shell.peers):
+            for link in list(peer.links):
+                port = link.context
+                if isinstance(port, Consumer | Browser) and (why := self._damaged.why(port.queue.id)):
+                    self.closer.cut(link, INTERNAL_ERROR, why)
 
     def review_credit(self) -> None:
         """Settings of addresses changed: producers may send more, or have to wait."""

@@ -10,6 +10,7 @@ from legato.core.topics import Topic
 from legato.server.access.permissions import BROWSE, RECEIVE
 from legato.server.links import temporary_nodes
 from legato.server.links.consumers import Consumers
+from legato.server.links.damaged_queues import DamagedQueues
 from legato.server.links.expiry_timers import ExpiryTimers
 from legato.server.links.filters import Filters, read_filters
 from legato.server.links.link_endings import kept_policy
@@ -34,6 +35,7 @@ class ConsumerLinks:
         consumers: Consumers,
         subscription_links: SubscriptionLinks,
         expiry_timers: ExpiryTimers,
+        damaged: DamagedQueues,
     ) -> None:
         self._broker = broker
         self._registry = registry
@@ -42,6 +44,7 @@ class ConsumerLinks:
         self._consumers = consumers
         self._subscription_links = subscription_links
         self._expiry_timers = expiry_timers
+        self._damaged = damaged
 
     def attach(self, peer: Peer, link: Sender) -> None:
         """Accept a receiver's attach (amqp.md A3, A8).
@@ -95,6 +98,7 @@ class ConsumerLinks:
         return True
 
     def _browse(self, peer: Peer, link: Sender, queue: Queue, filters: Filters, answer: Terminus) -> None:
+        self._damaged.refuse(queue)
         browser = link.context = self._broker.browsers.browse(queue, DeliveryLink(peer, link), filters.matches)
         link.accept(source=answer)
         peer.links.add(link)

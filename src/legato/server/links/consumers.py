@@ -11,6 +11,7 @@ from legato.amqp.engine.terminus import Terminus
 from legato.core.broker import Broker
 from legato.core.consumers import Consumer
 from legato.core.queues import Queue
+from legato.server.links.damaged_queues import DamagedQueues
 from legato.server.links.expiry_timers import ExpiryTimers
 from legato.server.links.link_closing import STOLEN
 from legato.server.links.link_endings import LinkEnding
@@ -27,6 +28,7 @@ class Consumers:
     """Attaches consumers of queues and subscriptions.
 
     Args:
+        damaged: queues that nobody can receive from.
         left: is told of a link that was taken over, and of the node that it was attached to.
     """
 
@@ -36,12 +38,14 @@ class Consumers:
         broker: Broker,
         registry: Registry,
         expiry_timers: ExpiryTimers,
+        damaged: DamagedQueues,
         left: Callable[[str, Link], None],
     ) -> None:
         self._shell = shell
         self._broker = broker
         self._registry = registry
         self._expiry_timers = expiry_timers
+        self._damaged = damaged
         self._left = left
 
     def steal(self, peer: Peer, link: Sender) -> None:
@@ -72,7 +76,12 @@ class Consumers:
     def attach(
         self, peer: Peer, link: Sender, queue: Queue, port: DeliveryLink, matches: Callable[[bytes], bool] | None = None
     ) -> dict[str, Any] | None:
-        """Make a consumer of `queue` hang on the link; returns the properties of the answer to its attach."""
+        """Make a consumer of `queue` hang on the link; returns the properties of the answer to its attach.
+
+        Raises:
+            Refused: the queue is damaged.
+        """
+        self._damaged.refuse(queue)
         self.steal(peer, link)
         held = _held_by(link)
         if held:

@@ -2,6 +2,7 @@
 
 from legato.errors import LegatoError
 
+INTERNAL_ERROR = "amqp:internal-error"
 INVALID_FIELD = "amqp:invalid-field"
 NOT_ALLOWED = "amqp:not-allowed"
 NOT_FOUND = "amqp:not-found"

@@ -23,7 +23,7 @@ from legato.quoting import sentence
 from legato.server.access.permissions import SEND, Denied
 from legato.server.links.link_roles import ManagementReplies
 from legato.server.links.nodes import Nodes
-from legato.server.links.refused import NOT_ALLOWED, NOT_FOUND, Refused
+from legato.server.links.refused import INTERNAL_ERROR, NOT_ALLOWED, NOT_FOUND, Refused
 from legato.server.management.operations import Operations
 from legato.server.management.requests import Pending, Rejection, Settled
 from legato.server.shell import Peer, Shell
@@ -31,6 +31,7 @@ from legato.server.shell import Peer, Shell
 log = logging.getLogger("legato.management")
 
 _STATUS = {
+    INTERNAL_ERROR: 500,
     NOT_FOUND: 404,
     NOT_ALLOWED: 403,
     Denied.condition: 403,
@@ -75,6 +76,12 @@ class Management:
         except (Rejection, ConfigError) as error:
             self._record(peer, arguments, "refused", str(error))
             self._answer(peer, message, getattr(error, "status", _BAD_REQUEST), str(error), {})
+            return
+        except StoreError as error:
+            log.error("! a request of %s was not met: %s", peer.name, sentence(error))
+            self._record(peer, arguments, "refused", sentence(error))
+            why = f"The broker cannot do this now: {sentence(error)}."
+            self._answer(peer, message, _STATUS[INTERNAL_ERROR], why, {})
             return
         self._record(peer, arguments, "allowed")
         if isinstance(outcome, Settled):

@@ -11,6 +11,7 @@ from legato.core.broker import Broker
 from legato.core.queues import Queue
 from legato.core.topics import Topic
 from legato.server.access.permissions import Level, Rights
+from legato.server.links.damaged_queues import DamagedQueues
 from legato.server.links.filters import compiled
 from legato.server.links.link_closing import LinkCloser
 from legato.server.links.link_roles import Node
@@ -44,7 +45,7 @@ class Operations:
             ConfigError if that cannot be.
         pipelines: performs what is asked of type `assignment`.
         stages: performs what is asked of type `stage`.
-        spread: does work in steps, some in each turn of the loop.
+        spread: does work in steps, some in each turn of the loop, and calls what it is given if that fails.
         peers: those that are connected.
     """
 
@@ -59,8 +60,9 @@ class Operations:
         update: Callable[[dict[str, float]], dict[str, float]],
         pipelines: Pipelines,
         stages: Stages,
-        spread: Callable[[Iterator[None]], None],
+        spread: Callable[[Iterator[None], Callable[[str], None]], None],
         peers: Set[Peer],
+        damaged: DamagedQueues,
     ) -> None:
         self._broker = broker
         self._authorisation = Authorisation(broker)
@@ -70,6 +72,7 @@ class Operations:
         self._reload = reload
         self._spread = spread
         self._peers = peers
+        self._damaged = damaged
         self._update_settings = update
         self._by_type = {"assignment": pipelines.perform, "stage": stages.perform}
         self._by_name: dict[str, Callable[[dict[str, Any]], Any]] = {
@@ -146,6 +149,7 @@ class Operations:
         node = self._node(arguments)
         waiting = None if isinstance(node, Topic) else node.depth
         self._closer.delete(node)
+        self._damaged.forget(node.id)
         return {"name": node.address if isinstance(node, Topic) else node.name, "messages": waiting}
 
     def _read(self, arguments: dict[str, Any]) -> Any:
@@ -163,19 +167,19 @@ class Operations:
             pending.done({"results": msgspec.to_builtins(rows), "more": more})
 
         if kind == "connection":
-            self._spread(connection_views.steps(self._peers, offset, min(count, PAGE_ROWS_MAX), answer))
+            self._spread(connection_views.steps(self._peers, offset, min(count, PAGE_ROWS_MAX), answer), pending.fail)
             return pending
         if kind is not None:
             kind = _type(arguments)
         pattern = arguments.get("match", "")
         if not isinstance(pattern, str) or len(pattern) > PATTERN_CHARACTERS_MAX:
             raise Rejection(f"match is a pattern of addresses, of at most {PATTERN_CHARACTERS_MAX} characters.")
-        self._spread(self._inspector.steps(kind, pattern, offset, min(count, PAGE_ROWS_MAX), answer))
+        self._spread(self._inspector.steps(kind, pattern, offset, min(count, PAGE_ROWS_MAX), answer), pending.fail)
         return pending
 
     def _purge(self, arguments: dict[str, Any]) -> Any:
         queue = self._queue(arguments)
-        pending = Pending(queue.name, "purged")
+        pending = Pending(queue.name, "purged", lambda: self._damaged.why(queue.id))
         self._broker.administration.purge(queue, pending)
         return pending
 
@@ -188,7 +192,7 @@ class Operations:
         if not isinstance(selector, str):
             raise Rejection("selector is a string.")
         limit = number(arguments, "limit", 0) or 1 << 62
-        pending = Pending(queue.name, "moved")
+        pending = Pending(queue.name, "moved", lambda: self._damaged.why(queue.id))
         matches = compiled(selector) if selector.strip() else None
         self._broker.administration.move(
             queue, to, pending, matches=matches, limit=limit, properties=properties(arguments)

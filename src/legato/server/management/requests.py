@@ -25,17 +25,29 @@ class Settled(NamedTuple):
 
 
 class Pending:
-    """A result that comes later; `done` is called with it, or `failed` with why there is none."""
+    """A result that comes later; `done` is called with it, or `failed` with why there is none.
 
-    def __init__(self, name: str, verb: str) -> None:
+    Args:
+        unmet: why it was not done as a whole; empty if it was.
+    """
+
+    def __init__(self, name: str, verb: str, unmet: Callable[[], str] = lambda: "") -> None:
         self._name = name
         self._verb = verb
+        self._unmet = unmet
         self.done: Callable[[Any], None] = lambda result: None
         self.failed: Callable[[str], None] = lambda why: None
 
+    def fail(self, why: str) -> None:
+        """The work cannot be done."""
+        self.failed(why)
+
     def finish(self, count: int) -> None:
         """The work is done."""
-        self.done({"name": self._name, self._verb: count})
+        if why := self._unmet():
+            self.failed(f"{self._verb}: {count:,}; {why}")
+        else:
+            self.done({"name": self._name, self._verb: count})
 
 
 def text(arguments: dict[str, Any], key: str) -> str:

@@ -14,6 +14,8 @@ from legato.core.facts import Kind
 from legato.core.queues import Queue
 from legato.core.records import QueueRecord
 from legato.core.topics import TOPIC_PREFIX, Topic
+from legato.errors import StoreCorruptError
+from legato.server.links.damaged_queues import DamagedQueues
 from legato.server.links.link_roles import Node
 from legato.server.management.rates import RateMeter
 from legato.store.base import Store
@@ -53,6 +55,8 @@ class QueueStatus(msgspec.Struct):
     selector: str = ""
     dead_letters: bool = False
     """Whether it is a queue that dead letters go to."""
+    damaged: str = ""
+    """Why it cannot be read; empty if it can, as far as is known."""
 
 
 class TopicStatus(msgspec.Struct):
@@ -79,12 +83,14 @@ class Inspector:
         rates: RateMeter,
         now_us: Callable[[], int],
         broker_status: Callable[..., Any],
+        damaged: DamagedQueues,
     ) -> None:
         self._broker = broker
         self._store = store
         self._rates = rates
         self._now_us = now_us
         self._broker_status = broker_status
+        self._damaged = damaged
 
     def broker(self, rows_max: int | None = None) -> Any:
         """The whole broker, with at most so many queues and topics; None: as many as a status shows."""
@@ -183,6 +189,7 @@ class Inspector:
             temporary=queue.temporary,
             selector=queue.selector,
             dead_letters=queue.kind == Kind.QUEUE and holds_dead_letters(queue.name, queue.settings),
+            damaged=self._damaged.why(queue.id),
         )
 
     def _resting(self, record: QueueRecord) -> QueueStatus:
@@ -208,15 +215,20 @@ class Inspector:
             selector=record.selector,
             dead_letters=record.kind == Kind.QUEUE
             and holds_dead_letters(record.name, self._broker.directory.settings_of(record.name)),
+            damaged=self._damaged.why(record.queue),
         )
 
     def _head_age_s(self, queue: int, depth: int, lanes: list[int]) -> float | None:
         """By one look at the head of each lane."""
         if not depth:
             return None
-        stored_us = [
-            found[0].stored_us
-            for lane in lanes
-            if (found := self._store.messages(queue, lane << _LANE_SHIFT, 1, 0)) and found[0].stored_us
-        ]
+        try:
+            stored_us = [
+                found[0].stored_us
+                for lane in lanes
+                if (found := self._store.messages(queue, lane << _LANE_SHIFT, 1, 0)) and found[0].stored_us
+            ]
+        except StoreCorruptError as error:
+            self._damaged.note(queue, error)
+            return None
         return round(max(self._now_us() - min(stored_us), 0) / 1e6, 3) if stored_us else None

@@ -14,7 +14,7 @@ import contextlib
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
@@ -66,6 +66,7 @@ class Monitor:
         """When, and what, by format."""
         self.read: Read = lambda done: False
         self.address_trouble = ""
+        self.damaged: Callable[[], Iterable[str]] = list
         """Why a backup could not serve at its address; empty if it could."""
         self.replica: Callable[[], ReplicaStatus | None] = lambda: None
         """The replica of this process; any thread may ask."""
@@ -119,8 +120,8 @@ class Monitor:
         ready = ready and not self.address_trouble
         replica = self.replica()
         told: dict[str, Any] = {"role": role.value, "epoch": self._epoch_of_store(replica)}
-        if self.address_trouble:
-            told["trouble"] = [self.address_trouble]
+        if trouble := [*filter(None, [self.address_trouble]), *self.damaged()]:
+            told["trouble"] = trouble
         if replica is not None:
             ready = ready and (replica.sure if role is Role.PRIMARY else replica.since_us is None)
             told["replication"] = {

@@ -7,7 +7,7 @@ import logging
 import os
 import signal
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from legato import selectors
 from legato.errors import ConfigError, FencedError, StoreError
@@ -99,6 +99,7 @@ class Runtime:
             make_private(self._config.ledger_directory, "the ledger", within=False)
         self._monitor.start()
         self._monitor.read = self._read
+        self._monitor.damaged = self._damaged
         if self._console is not None:
             self._console.start()
         member = Member(Role.STARTING, os.getpid(), self._config.server.listen, tls=tls is not None)
@@ -284,6 +285,11 @@ class Runtime:
             return False
         service.read(done)
         return True
+
+    def _damaged(self) -> Iterable[str]:
+        """What of the store the present epoch could not read. For any thread."""
+        service = self._primary.service if self._primary is not None else None
+        return service.damaged.all() if service is not None else ()
 
     async def _stand_by(self) -> Takeover | None:
         """Wait until the store's lock is ours; None if we were told to stop instead (CONTRACT B2)."""

@@ -43,6 +43,7 @@ from legato.server.limits.accounts import Accounts
 from legato.server.limits.memory_mark import HeldMemory, MemoryMark
 from legato.server.limits.names import Names
 from legato.server.links.attachment import Links
+from legato.server.links.damaged_queues import DamagedQueues, ReadableArchive
 from legato.server.links.expiry_timers import ExpiryTimers
 from legato.server.links.heartbeats import Heartbeats
 from legato.server.links.link_roles import ManagementReplies
@@ -151,8 +152,9 @@ class Service:
         self._started = given(config)
         self.clock = clock
         self.addresses = Addresses(config.address)
+        self.damaged = DamagedQueues(store)
         self.broker = Broker(
-            store,
+            ReadableArchive(store, self.damaged),
             meta,
             bodies=MessageBodies(),
             settings=self.addresses.settings,
@@ -211,7 +213,12 @@ class Service:
         self.rates = RateMeter(self.broker.directory.queues)
         self.activity = Activity() if config.http.listen else None
         self.inspector = Inspector(
-            self.broker, store, self.rates, clock.now_us, lambda *most: snapshot(self, store, self.inspector, *most)
+            self.broker,
+            store,
+            self.rates,
+            clock.now_us,
+            lambda *most: snapshot(self, store, self.inspector, *most),
+            self.damaged,
         )
         self.bulk = BulkProcess(config, loop, self.advance, self._has_users)
         self.upkeep = Upkeep(store, config.store, clock)
@@ -226,6 +233,7 @@ class Service:
             config.server.max_message_bytes,
             self._names,
             self.membership,
+            self.damaged,
         )
         self._executor.cut = links.closer.cut
         management = Management(self, self.broker, links.nodes, self._make_operations(links))
@@ -305,6 +313,7 @@ class Service:
             Stages(broker, nodes, self.bulk, self.config.store_directory, self.advance, self._names),
             spreading.add,
             self.peers,
+            self.damaged,
         )
 
     # -- for peers ---------------------------------------------------------------------------------------------
@@ -602,6 +611,8 @@ class Service:
         """Perform what the broker has to say, have stored what it wants stored, write to whom it concerns."""
         if not self.may_serve():
             return
+        if self.damaged.fresh:
+            self._links.review_damaged()
         self._executor.perform(self.broker.take_effects())
         self._commits.submit()
         self._executor.flush()

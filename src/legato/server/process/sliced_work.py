@@ -8,6 +8,8 @@ from collections import deque
 from collections.abc import Callable, Iterator
 
 from legato.clock import Clock
+from legato.errors import StoreError
+from legato.quoting import sentence
 
 log = logging.getLogger("legato.spreading")
 
@@ -37,12 +39,12 @@ class Spreading:
         self._may_go_on = may_go_on
         self._worked = worked
         self._slice_ms = slice_ms
-        self._works: deque[Iterator[None]] = deque()
+        self._works: deque[tuple[Iterator[None], Callable[[str], None]]] = deque()
         self._planned = False
 
-    def add(self, work: Iterator[None]) -> None:
-        """Do what `work` does, beginning with the next turn."""
-        self._works.append(work)
+    def add(self, work: Iterator[None], failed: Callable[[str], None] = lambda why: None) -> None:
+        """Do what `work` does, beginning with the next turn; should it raise an error, `failed` is told of it."""
+        self._works.append((work, failed))
         self._plan()
 
     def _plan(self) -> None:
@@ -55,17 +57,22 @@ class Spreading:
         if not self._may_go_on():
             self._works.clear()
             return
-        work = self._works.popleft()
-        if not self._is_done(work):
-            self._works.append(work)
+        work, failed = self._works.popleft()
+        if not self._is_done(work, failed):
+            self._works.append((work, failed))
         if self._works:
             self._plan()
         self._worked()
 
-    def _is_done(self, work: Iterator[None]) -> bool:
+    def _is_done(self, work: Iterator[None], failed: Callable[[str], None]) -> bool:
         deadline_ms = self._clock.monotonic_ms() + self._slice_ms
         try:
             return all(self._clock.monotonic_ms() < deadline_ms for _ in work)
+        except StoreError as error:
+            log.error("! what was asked for was not done: %s", sentence(error))
+            failed(f"The broker cannot do this now: {sentence(error)}.")
+            return True
         except Exception:
             log.exception("! what was asked for was not done")
+            failed("The broker could not do what was asked for; its log says why.")
             return True
