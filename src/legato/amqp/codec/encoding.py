@@ -150,7 +150,7 @@ def encode_value(value: Any) -> bytes:
         return encode_compound(0xC0, [encode_value(item) for item in value]) if value else b"\x45"
     if isinstance(value, (bytearray, memoryview)):
         return _encode_binary(bytes(value))
-    raise TypeError(f"AMQP has no type for a {type(value).__name__}")
+    raise TypeError(f"AMQP has no type for {type(value).__name__!r}")
 
 
 def encode_compound(code: int, parts: list[bytes]) -> bytes:

@@ -41,7 +41,11 @@ class ObjectMessage(Message):
             kept = value if isinstance(value, JavaObject) else _portable(value)
             encode_value(bytes(kept) if isinstance(kept, JavaObject) else kept)
         except (TypeError, ValueError, KeyError, OverflowError, RecursionError) as error:
-            raise MessageFormatError(f"The object cannot be sent: {error}.", linked=error) from error
+            raise MessageFormatError(
+                f"A body of {type(value).__name__!r} cannot be sent: {error}. Send text, bytes, a number, or what goes "
+                "as JSON: a dict, a list, a dataclass, a Struct of msgspec or a model of pydantic.",
+                linked=error,
+            ) from error
         self._body_value = kept
         if isinstance(kept, JavaObject):
             self._content_type = CONTENT_TYPE
