@@ -45,6 +45,10 @@ NEW_STORE_BYTES = 256 << 10
 """More than an empty store takes up."""
 
 _NO_ROOM = (errno.ENOSPC, errno.EFBIG, errno.EDQUOT)
+RESTORE = (
+    "keep its directory for who can look at it, and restore a backup to a new one (legato store restore BACKUP STORE)"
+)
+"""What to do with a store that is damaged."""
 _CORRUPT = (lmdb.CorruptedError, lmdb.PageNotFoundError, lmdb.InvalidError, lmdb.IncompatibleError)
 
 
@@ -97,6 +101,21 @@ def used_bytes(environment: Any) -> int:
     return (int(environment.info()["last_pgno"]) + 1) * int(environment.stat()["psize"])
 
 
+def refuse_no_file(path: Path) -> None:
+    """See that a store's file, if there is one in the directory `path`, is a file.
+
+    Raises:
+        StoreError: it is a directory, or something else.
+    """
+    file = path / DATA_NAME
+    if file.exists() and not file.is_file():
+        what = "a directory" if file.is_dir() else "no plain file"
+        raise StoreError(
+            f"{file} is {what}, and has to be the store's file: move it away and put the store's file in its place, or "
+            "restore a backup to a new directory (legato store restore BACKUP STORE)"
+        )
+
+
 def open_environment(
     path: Path, *, map_bytes: int, sync: bool, read_only: bool, metasync: bool = True
 ) -> tuple[Any, Databases]:
@@ -135,6 +154,7 @@ def open_files(path: Path, *, map_bytes: int, sync: bool, read_only: bool, metas
         lmdb.Error, OSError: it cannot be opened; the caller has `lmdb_errors`.
         StoreError: there is none, or it was cut off.
     """
+    refuse_no_file(path)
     if not read_only:
         make_directory(path)
         if not (path / DATA_NAME).exists() or not (path / DATA_NAME).stat().st_size:
@@ -237,7 +257,10 @@ def _refuse_truncated(environment: Any, path: Path, read_only: bool) -> None:
     except (ValueError, struct.error):
         is_whole = False
     if not is_whole:
-        raise StoreCorruptError(f"the store in {path} was cut off: {actual} bytes of at least {expected}")
+        raise StoreCorruptError(
+            f"the store in {path} is damaged: its file {DATA_NAME} was cut off, and has {actual:,} bytes of at least "
+            f"{expected:,}; {RESTORE}"
+        )
     if not read_only:
         with suppress(OSError):  # no room: it has to do as it is
             allocate(file, actual, expected - actual)
@@ -266,7 +289,10 @@ def read_format(environment: Any, path: Path) -> int:
     except (lmdb.NotFoundError, lmdb.IncompatibleError):
         written = author = None
     if written is None:
-        raise StoreCorruptError(f"the database in {path} is not a store of Legato's")
+        raise StoreCorruptError(
+            f"the database in {path} is not a store of Legato's, or what says so is damaged: name another directory; "
+            f"if it was a store, {RESTORE}"
+        )
     number = written.removesuffix(WITH_JOURNAL)
     version = int(number) if number.isdigit() else 0
     if version == FORMAT_VERSION or version in STEPS:
@@ -349,7 +375,7 @@ def lmdb_errors(doing: str) -> Iterator[None]:
     except lmdb.VersionMismatchError as error:
         raise StoreFormatError(f"{doing} was written by a version of LMDB that we do not know: {error}") from error
     except _CORRUPT as error:
-        raise StoreCorruptError(f"{doing} holds what no version of Legato writes: {error}") from error
+        raise StoreCorruptError(f"{doing} is damaged ({error}); {RESTORE}") from error
     except lmdb.Error as error:
         if getattr(error, "code", 0) in _NO_ROOM:
             raise StoreFullError(f"{doing}: no room on the disk: {error}") from error

@@ -622,7 +622,10 @@ class LmdbStore:
         with self._reading() as txn:
             live_bytes = self._live_bytes(txn)
         if self._room_bytes(live_bytes) < wanted_bytes:
-            raise StoreFullError(f"the disk of the store in {self.path} is full; what room is left is for consuming")
+            raise StoreFullError(
+                f"the disk of the store in {self.path} is full, what room is left is for consuming; "
+                "free some of the disk, or move the store to a larger one"
+            )
 
     def _refuse_to_fill(self, txn: Any, batch: Batch) -> None:
         """Keep the last part of the map for batches that store no message.

@@ -96,8 +96,15 @@ def test_a_database_of_someone_else_is_refused_and_left_alone(tmp_path: Path) ->
 
 def test_a_file_of_anything_else_is_refused(tmp_path: Path) -> None:
     (tmp_path / "data.mdb").write_bytes(b"no database\n" * 2_000)
-    with pytest.raises(StoreCorruptError):
+    with pytest.raises(StoreCorruptError, match=r"is damaged \(.*INVALID.*\); .*legato store restore"):
         LmdbStore(tmp_path)
+
+
+def test_a_directory_in_the_place_of_the_file_is_told_as_such(tmp_path: Path) -> None:
+    (tmp_path / "data.mdb").mkdir()
+    for read_only in (False, True):
+        with pytest.raises(StoreError, match=r"data\.mdb is a directory, .* restore a backup"):
+            LmdbStore(tmp_path, read_only=read_only)
 
 
 def _give_back(environment: Any, chance: Random) -> None:

@@ -22,7 +22,9 @@ log = logging.getLogger("legato.service")
 
 FULL_PAUSE_S = 0.2
 """Between two tries to store what stores no message, on a full disk."""
-NO_ROOM = "the store has no room; what is left is for those who consume"
+NO_ROOM = (
+    "the store has no room: what is left is for those who consume; free or enlarge its disk, or raise store.map_bytes"
+)
 """What producers are told; the log says which store, and what it lacks."""
 
 

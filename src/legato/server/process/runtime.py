@@ -37,6 +37,7 @@ from legato.server.process.watchdog import Watchdog
 from legato.server.storage.fault_injection import make_clock
 from legato.server.storage.maintenance import Upkeep
 from legato.server.storage.replicated_log import begin_replica, hold_directory, open_group_maps
+from legato.store.environment import refuse_no_file
 
 log = logging.getLogger("legato.runtime")
 
@@ -94,6 +95,7 @@ class Runtime:
         self._users = Users.load(self._config)
         for said in see_usable(self._config, self._users):
             log.warning("! %s", said)
+        refuse_no_file(self._config.store_directory)
         make_private(self._config.store_directory, "the store")
         if self._config.ledger.enabled:
             make_private(self._config.ledger_directory, "the ledger", within=False)
@@ -255,10 +257,12 @@ class Runtime:
             self._config.auth, self._config.role = config.auth, config.role
         self._users = users
 
-    def _turn(self, event: Event) -> None:
-        """Take the role that `event` leads to, and let others know."""
+    def _turn(self, event: Event, *, tell: bool = True) -> None:
+        """Take the role that `event` leads to, and let others know, and the log unless it hears of it otherwise."""
         self._role = next_role(self._role, event)
-        if event is not Event.STARTED:  # Whether it is a backup is known, and told, when somebody else has the lock.
+        if (
+            tell and event is not Event.STARTED
+        ):  # Whether it is a backup is known, and told, when somebody else has the lock.
             self._tell_role()
         self._monitor.turn(self._role, self._epoch)
         if self._membership is not None:
@@ -367,7 +371,8 @@ class Runtime:
             ending = EpochEnding.LOST
             self._lock.release()
         except StoreError:
-            self._turn(Event.LOST)
+            # Nobody fenced it: the error says what it was.
+            self._turn(Event.LOST, tell=False)
             raise
         finally:
             self._primary = None

@@ -56,7 +56,10 @@ class Upkeep:
         usage = self._store.usage()
         reserve = self._section.free_disk_reserve_bytes
         if not usage.reserved:
-            full = "the disk is full; what room the store has left is for those who consume"
+            full = (
+                "the disk is full: what room the store has left is for those who consume; free some of the disk, or "
+                "move the store to a larger one"
+            )
         elif (free := usage.free_disk_bytes + usage.file_room_bytes) < reserve:
             left, wanted = sizes_apart(free, reserve)
             full = (
