@@ -79,6 +79,8 @@ def test_options_are_read_whatever_their_case() -> None:
         ({"queue": "a", "pollTimeoutMs": "0"}, "pollTimeoutMs wants milliseconds, more than 0"),
         ({"queue": "a", "tailProbeCacheMs": "x"}, "tailProbeCacheMs wants milliseconds"),
         ({"queue": "a", "startingOffsets": '{"a": -3}'}, "startingOffsets wants"),
+        ({"queues": "a,b", "startingOffsets": '{"b": 3, "c": 4}'}, "startingOffsets names 'c'; this reads a, b"),
+        ({"queue": "a", "endingOffsetsByTimestamp": '{"A": 3}'}, "endingOffsetsByTimestamp names 'A'; this reads a"),
         ({"queue": "a", "startingOffsetsByTimestamp": '{"a": -1}'}, "startingOffsetsByTimestamp wants JSON"),
         (
             {"queue": "a", "startingOffsetsByTimestampStrategy": "earliest"},

@@ -211,9 +211,27 @@ def source_options(given: Mapping[str, str]) -> SourceOptions:
         raise ConfigError("Give one of the options maxOffsetsPerTrigger and maxBytesPerTrigger, not both.")
     if options.subscription and options.subscription_prefix:
         raise ConfigError("Give one of the options subscription and subscriptionPrefix, not both.")
+    _check_named(options)
     if options.columns:
         check_columns(options)
     return options
+
+
+def _check_named(options: SourceOptions) -> None:
+    """Refuse offsets and times of an address that is not read: with a name misspelt, all of the address would be."""
+    if options.pattern:
+        return
+    by_address = {
+        "startingOffsets": options.starting_offsets,
+        "endingOffsets": options.ending_offsets,
+        "startingOffsetsByTimestamp": options.starting_times_ms,
+        "endingOffsetsByTimestamp": options.ending_times_ms,
+    }
+    for name, said in by_address.items():
+        if isinstance(said, dict) and (others := [address for address in said if address not in options.addresses]):
+            raise ConfigError(
+                f"The option {name} names {', '.join(map(repr, others))}; this reads {', '.join(options.addresses)}."
+            )
 
 
 def check_columns(options: SourceOptions) -> None:
