@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate, groupby
 from typing import Any
 
+from legato.errors import StoreCorruptError
 from legato.store.block_reader import blocks_with, find_block, read_block
 from legato.store.blocks import (
     BLOCK_SPAN,
@@ -181,10 +182,18 @@ class BlockWriter:
         return count, size
 
     def remove_first_blocks(self, queue: int, limit: int) -> list[list[int]]:
-        """Take the first blocks of a queue out until `limit` messages are gone; returns the sequences of each."""
+        """Take the first blocks of a deleted queue out until `limit` messages are gone; returns the sequences of each.
+
+        One that cannot be read goes unread, as one message: else nothing that the upkeep removes after it would go.
+        """
         removed: list[list[int]] = []
         while limit > 0:
-            block = read_block(self._cursor, queue, self._cursor.set_range(place_key(queue, 0)))
+            try:
+                block = read_block(self._cursor, queue, self._cursor.set_range(place_key(queue, 0)))
+            except StoreCorruptError:
+                self._cursor.delete()
+                limit -= 1
+                continue
             if block is None:
                 break
             removed.append(block.seqs())

@@ -148,3 +148,19 @@ def test_closing_waits_for_a_change_in_another_thread(tmp_path: Path) -> None:
     while not outcomes.empty():
         seen = outcomes.get()
     assert isinstance(seen, StoreError)
+
+
+def test_what_cannot_be_read_of_a_deleted_queue_goes_with_it_and_keeps_nothing_behind_it(store: LmdbStore) -> None:
+    store.commit(batch_of(1, QueueCreated(3, "after")))
+    for first in (1, 2 * BLOCK_MESSAGES, 4 * BLOCK_MESSAGES):
+        store.commit(batch_of(1, *[stored(seq) for seq in range(first, first + BLOCK_MESSAGES)]))
+    store.commit(batch_of(1, stored(1, queue=3)))
+    with store._writing() as txn, txn.cursor(db=store._databases.messages) as cursor:
+        assert cursor.first()
+        txn.put(cursor.key(), b"\xff" * len(cursor.value()), db=store._databases.messages)
+    store.commit(batch_of(1, QueueDeleted(1, "q", 1), QueueDeleted(3, "after", 1)))
+    while store.prune(NOW_US):
+        pass
+    assert {block.queue for block in blocks(store)} == set()
+    with store._reading() as txn:
+        assert txn.stat(store._databases.deleted)["entries"] == 0
