@@ -204,6 +204,8 @@ def query(
     if sql == "-":
         sql = sys.stdin.read()
     with LedgerQuery(found) as opened:
+        for place in found.values() if isinstance(found, dict) else [found]:
+            _warn_of_gaps(place)
         if sql is None:
             say_tables(opened.tables(), as_json=output_format == "json")
         else:
@@ -228,6 +230,7 @@ def compact(
     from legato.spark.ledger.segments import segments_of
 
     ledger = ledger_of(ledger, store)
+    _warn_of_gaps(ledger)
     merges = compaction.merges_of(ledger, rows)
     count = sum(len(merge.sources) for merge in merges)
     if not merges:
@@ -290,6 +293,13 @@ def seconds_of(text: str) -> float:
     return seconds
 
 
+def _warn_of_gaps(ledger: Path) -> None:
+    from legato.spark.ledger.segments import why_incomplete
+
+    if why := why_incomplete(ledger):
+        say(f"Incomplete: {why}", err=True)
+
+
 def _segments(count: int) -> str:
     return "1 segment" if count == 1 else f"{count:,} segments"
 
@@ -311,7 +321,11 @@ def sql() -> None:
 def story(
     message: Annotated[
         str,
-        typer.Argument(metavar="MESSAGE", help="A message id, or QUEUE/SEQ as an audit prints it.", show_default=False),
+        typer.Argument(
+            metavar="MESSAGE",
+            help="A message id, or QUEUE/SEQ: a queue's name, or its number as an audit prints it.",
+            show_default=False,
+        ),
     ],
     ledger: LedgerArgument = None,
     store: LedgerStoreOption = None,
@@ -321,7 +335,7 @@ def story(
 
     It reads the ledger with pyarrow: pip install 'legato[ledger]'; no Spark, no Java.
 
-    Examples: legato story ID:1f0c-7; legato story ID:1f0c-7 --store /var/lib/legato/store
+    Examples: legato story ID:1f0c-7; legato story orders/12; legato story ID:1f0c-7 --store /var/lib/legato/store
     """
     import msgspec
 
@@ -331,6 +345,7 @@ def story(
 
     ledger = ledger_of(ledger, store)
     segments_of(ledger)
+    _warn_of_gaps(ledger)
     search = StorySearch(message)
     with being_read(ledger):
         find_story(ledger, search)

@@ -170,7 +170,7 @@ def find_story(directory: Path, search: StorySearch) -> None:
         paths = [directory / span.file_name for span in sorted(spans(directory))]
         search.total = len(paths)
         found: dict[Any, dict[str, Any]] = {}
-        places = words.named_by_numbers(search.message)
+        places = words.named_by_numbers(search.message) or _named_by_queue(search, paths)
         if not places:
             found = {words.key_of(row): row for row in _scan(search, paths, message_id=search.message)}
             places = {place for row in found.values() for place in words.places_of(row)}
@@ -196,11 +196,21 @@ def find_story(directory: Path, search: StorySearch) -> None:
         search.is_over = True
 
 
+def _named_by_queue(search: StorySearch, paths: Sequence[Path]) -> set[tuple[int, int]]:
+    """The place that `NAME/SEQ` names, in the last queue of that name; none if there was none."""
+    queue, slash, seq = search.message.rpartition("/")
+    if not (queue and slash and seq.isdigit()):
+        return set()
+    created = _scan(search, paths, queue=queue)
+    return {(max(row["queue"] for row in created), int(seq))} if created else set()
+
+
 def _scan(
     search: StorySearch,
     paths: Sequence[Path],
     *,
     message_id: str = "",
+    queue: str = "",
     places: Sequence[tuple[int, int]] = (),
     named: dict[str, set[int]] | None = None,
 ) -> list[dict[str, Any]]:
@@ -212,6 +222,8 @@ def _scan(
         batch = paths[begin : begin + FILES_AT_ONCE]
         if message_id:
             found += rows_of(batch, None, condition=_is("message_id", [message_id]))
+        elif queue:
+            found += rows_of(batch, None, kinds=("QueueCreated",), condition=_is("name", [queue]))
         elif places:
             found += rows_of(batch, None, kinds=LIVES, condition=_at(places))
         else:

@@ -56,6 +56,34 @@ def test_a_story_follows_a_copy_through_a_delayed_redelivery(tmp_path: Path) -> 
     assert (told[-1][1], told[-1][2].partition(",")[0]) == (5, "consumed by consumer 1")
 
 
+def test_a_message_may_be_named_by_its_queue(tmp_path: Path) -> None:
+    ledger = ledger_of(history(), tmp_path / "ledger")
+    assert events("orders/5", ledger) == events("ID:5", ledger)
+    assert events("DLQ/1", ledger) == events("ID:5", ledger)
+    told = CliRunner().invoke(app, ["story", "nowhere/5", str(ledger)])
+    assert str(told.exception) == "The ledger knows no message nowhere/5."
+
+
+def test_a_ledger_in_which_commits_are_missing_is_not_read_without_a_word(tmp_path: Path) -> None:
+    facts = list(enumerate(history(), 1))
+    for first in range(0, len(facts), 4):
+        write_segment(tmp_path, facts[first : first + 4])
+    commands = (
+        ["story", "ID:5"],
+        ["ledger", "query", "select count(*) from facts"],
+        ["ledger", "compact", "--dry-run"],
+    )
+    for words in commands:
+        assert "Incomplete" not in CliRunner().invoke(app, [*words, str(tmp_path)]).stderr
+    sorted(tmp_path.glob("facts-*"))[1].unlink()
+    for words in commands:
+        told = CliRunner().invoke(app, [*words, str(tmp_path)])
+        assert f"Incomplete: Commits are missing in {tmp_path}: 5-8." in told.stderr
+    sorted(tmp_path.glob("facts-*"))[0].unlink()
+    told = CliRunner().invoke(app, ["story", "ID:5", str(tmp_path)])
+    assert f"Incomplete: The ledger in {tmp_path} begins with commit 9" in told.stderr
+
+
 def test_a_message_that_nobody_knows_is_a_sentence(tmp_path: Path) -> None:
     write_segment(tmp_path, list(enumerate(history(), 1)))
     told = CliRunner().invoke(app, ["story", "ID:none", str(tmp_path)])

@@ -10,6 +10,7 @@
 import fcntl
 import os
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 from pathlib import Path
 
 import pyarrow as pa
@@ -131,6 +132,24 @@ def segments_of(ledger: Path) -> list[Path]:
         raise ConfigError(f"There are no segments of a ledger in {ledger}. {advice}")
     refuse_unreadable(segments)
     return segments
+
+
+def why_incomplete(ledger: Path) -> str:
+    """What a reader of a ledger in which commits are missing has to know; empty if none is.
+
+    By the names of the segments, of which none is opened.
+    """
+    found = live(spans(ledger))
+    gaps = [f"{before.last + 1}-{span.first - 1}" for before, span in pairwise(found) if span.first > before.last + 1]
+    said: list[str] = []
+    if found and found[0].first > 1:
+        said.append(f"The ledger in {ledger} begins with commit {found[0].first}: what was before is not counted.")
+    if gaps:
+        said.append(
+            f"Commits are missing in {ledger}: {', '.join(gaps)}. Nothing of what happened in them is counted; bring "
+            "their segments back from a copy."
+        )
+    return " ".join(said)
 
 
 _WHERE_LEDGERS_ARE = (
