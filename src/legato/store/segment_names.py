@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -36,6 +36,21 @@ def spans(ledger: Path) -> Iterator[SegmentSpan]:
     for name in names:
         if span := span_of(name):
             yield span
+
+
+def gaps(found: Iterable[SegmentSpan], expected: int = 1) -> list[SegmentSpan]:
+    """What is missing between segments.
+
+    Args:
+        found: in the order of the log.
+        expected: the position with which they should begin.
+    """
+    missing: list[SegmentSpan] = []
+    for span in found:
+        if span.first > expected:
+            missing.append(SegmentSpan(expected, span.first - 1))
+        expected = max(expected, span.last + 1)
+    return missing
 
 
 def exported_through(ledger: Path) -> int:

@@ -78,6 +78,17 @@ def test_where_nothing_waits_there_are_no_rows(broker: Server) -> None:
             assert batches(broker, **places, **more) == []
 
 
+def test_a_batch_shows_a_subscription_of_a_client_id_by_its_address(broker: Server) -> None:
+    with ConnectionFactory(f"amqp://127.0.0.1:{broker.port}?client_id=me").create_connection() as connection:
+        session = connection.create_session()
+        topic = session.create_topic("owned.news")
+        session.create_durable_consumer(topic, "analysts").close()
+        session.create_producer(topic).send(TextMessage("told"))
+    assert browsed(broker, topic="owned.news", subscription="subscription://me/analysts") == ["told"]
+    with pytest.raises(ConfigError, match="There is no subscription analysts"):
+        batches(broker, topic="owned.news", subscription="analysts")
+
+
 def test_a_selector_shows_what_a_browser_with_it_would(broker: Server) -> None:
     """Of a queue, nothing is taken."""
     with ConnectionFactory(f"amqp://127.0.0.1:{broker.port}").create_connection() as connection:

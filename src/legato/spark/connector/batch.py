@@ -29,6 +29,7 @@ from legato.spark.connector.stream import RangePartition
 _PARTITIONS = 8
 _ROWS_OF_A_PARTITION_MIN = 2000
 """Fewer rows are not worth a task of their own, if nothing is said of partitions."""
+_ADDRESSED = "subscription://"
 LAST = 1 << 62
 """Beyond all sequences, whose lanes end at 11 << 56; the broker takes no larger number."""
 
@@ -94,7 +95,7 @@ class BatchReader(DataSourceReader):
             addresses = matching(requests, options.pattern, topics=options.is_topic)
         if not options.is_topic:
             return {queue: queue for queue in addresses}
-        return {topic: f"subscription:///{quote(options.subscription_of(topic), safe='')}" for topic in addresses}
+        return {topic: _address_of(options.subscription_of(topic)) for topic in addresses}
 
     def _planned(self, requests: Requests, address: str, name: str, wanted: int) -> list[tuple[Range, int]]:
         """What is there at an address, in about as many pieces as are wanted, and how many rows each has."""
@@ -119,6 +120,11 @@ class BatchReader(DataSourceReader):
                 f"Nothing was stored in {address} at the starting timestamp {from_ms} or later. Set the option "
                 "startingOffsetsByTimestampStrategy to latest to read nothing then."
             )
+
+
+def _address_of(subscription: str) -> str:
+    """The address of a subscription without a client id, which is named; that of others is given as it is listed."""
+    return subscription if subscription.startswith(_ADDRESSED) else f"{_ADDRESSED}/{quote(subscription, safe='')}"
 
 
 def bounds_of(options: SourceOptions, address: str) -> tuple[int, int]:

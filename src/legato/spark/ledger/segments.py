@@ -10,7 +10,6 @@
 import fcntl
 import os
 from collections.abc import Iterable, Sequence
-from itertools import pairwise
 from pathlib import Path
 
 import pyarrow as pa
@@ -20,7 +19,7 @@ from legato.core.facts import LogRecord
 from legato.errors import ConfigError, StoreCorruptError
 from legato.spark.ledger.fact_schema import facts_table
 from legato.store.segment_locks import alone_with, being_read, lock_of
-from legato.store.segment_names import SegmentSpan, exported_through, spans
+from legato.store.segment_names import SegmentSpan, exported_through, gaps, spans
 
 __all__ = [
     "LedgerLock",
@@ -140,14 +139,16 @@ def why_incomplete(ledger: Path) -> str:
     By the names of the segments, of which none is opened.
     """
     found = live(spans(ledger))
-    gaps = [f"{before.last + 1}-{span.first - 1}" for before, span in pairwise(found) if span.first > before.last + 1]
+    missing = gaps(found)
     said: list[str] = []
-    if found and found[0].first > 1:
+    if missing and missing[0].first == 1:
         said.append(f"The ledger in {ledger} begins with commit {found[0].first}: what was before is not counted.")
-    if gaps:
+        del missing[0]
+    if missing:
+        commits = ", ".join(f"{gap.first}-{gap.last}" for gap in missing)
         said.append(
-            f"Commits are missing in {ledger}: {', '.join(gaps)}. Nothing of what happened in them is counted; bring "
-            "their segments back from a copy."
+            f"Commits are missing in {ledger}: {commits}. Nothing of what happened in them is counted; bring their "
+            "segments back from a copy."
         )
     return " ".join(said)
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from legato.spark.checks.log import positions_missing
-from legato.store.segment_names import SegmentSpan, span_of
+from legato.store.segment_names import SegmentSpan, gaps, span_of
 
 
 def note_coverage(tables: Path, batch: int, paths: Iterable[str]) -> None:
@@ -66,13 +66,7 @@ def missing_commits(tables: Path) -> list[SegmentSpan]:
     if not spans:
         return []
     is_whole = (tables / "coverage" / "batch=0.json").exists()
-    expected = 1 if is_whole else spans[0].first
-    missing = []
-    for span in spans:
-        if span.first > expected:
-            missing.append(SegmentSpan(expected, span.first - 1))
-        expected = max(expected, span.last + 1)
-    return missing
+    return gaps(spans, 1 if is_whole else spans[0].first)
 
 
 def complaints_of(tables: Path) -> list[str]:
