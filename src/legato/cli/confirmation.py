@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from legato.cli.output import say
+from legato.cli.output import counted, say
 from legato.errors import ConfigError
 from legato.quoting import one_line
 
@@ -37,4 +37,4 @@ def confirm(what: str, *, yes: bool, dry_run: bool) -> bool:
 
 def messages(count: int) -> str:
     """So many messages, in words."""
-    return "1 message" if count == 1 else f"{count:,} messages"
+    return counted(count, "message")

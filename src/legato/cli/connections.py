@@ -7,7 +7,7 @@ from urllib.parse import unquote
 
 from legato.cli.management import rows
 from legato.cli.options import URL_DEFAULT, JsonOption, UrlOption
-from legato.cli.output import say, say_json
+from legato.cli.output import counted, say, say_json
 from legato.quoting import quoted
 
 
@@ -26,7 +26,7 @@ def connections(as_json: JsonOption = False, url: UrlOption = URL_DEFAULT) -> No
         say(f"{quoted(_client(row))}  {_who(row)}")
         say(
             f"  {quoted(row['address'])}, since {clock_time(row['since_us'])}: "
-            f"{_counted(row['consumers'], 'consumer')}, {_counted(row['producers'], 'producer')}"
+            f"{counted(row['consumers'], 'consumer')}, {counted(row['producers'], 'producer')}"
         )
 
 
@@ -34,10 +34,6 @@ def _client(row: dict[str, Any]) -> str:
     """The client id, in which the name of a user is spelt as it is."""
     user, slash, name = row["client_id"].partition("/")
     return f"{row['user']}/{name}" if slash and unquote(user) == row["user"] else row["client_id"]
-
-
-def _counted(count: int, noun: str) -> str:
-    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
 def _who(row: dict[str, Any]) -> str:

@@ -13,7 +13,7 @@ from legato.cli.commands import Commands
 from legato.cli.failures import EXIT_FAILED
 from legato.cli.log_login import Login, ServersArgument, TimeoutOption, takes_login
 from legato.cli.options import JsonOption
-from legato.cli.output import say, say_json
+from legato.cli.output import counted, say, say_json
 from legato.quoting import quoted
 
 if TYPE_CHECKING:
@@ -46,13 +46,13 @@ def check(map_file: MapArgument, as_json: JsonOption = False) -> None:
 
         say_json(describe(found))
         return
-    say(f"revision {found.revision:,}: {_counted(len(found.group), 'group')}, {_counted(len(found.pin), 'pin')}")
+    say(f"revision {found.revision:,}: {counted(len(found.group), 'group')}, {counted(len(found.pin), 'pin')}")
     pins: dict[str, int] = {}
     for pin in found.pin:
         pins[pin.group] = pins.get(pin.group, 0) + 1
     total = sum(group.weight for group in found.group)
     for group in found.group:
-        share = f"{group.weight / total:.1%} of what is not pinned, {_counted(pins.get(group.name, 0), 'pin')}"
+        share = f"{group.weight / total:.1%} of what is not pinned, {counted(pins.get(group.name, 0), 'pin')}"
         say(f"{group.name}  {', '.join(map(quoted, group.brokers))}  {share}")
 
 
@@ -173,7 +173,3 @@ def _addresses(given: list[str]) -> list[str]:
     if given == ["-"]:
         return [line.rstrip("\n") for line in sys.stdin if line.strip()]
     return given
-
-
-def _counted(count: int, noun: str) -> str:
-    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"

@@ -15,7 +15,7 @@ import typer
 from legato.cli.commands import Commands
 from legato.cli.confirmation import DryRunOption, YesOption, confirm
 from legato.cli.options import JsonOption, LedgerArgument, LedgersArgument, LedgerStoreOption, ledger_of, one_or_groups
-from legato.cli.output import say, say_json, say_lines
+from legato.cli.output import counted, say, say_json, say_lines
 from legato.errors import ConfigError
 from legato.quoting import sentence
 
@@ -234,13 +234,14 @@ def compact(
     merges = compaction.merges_of(ledger, rows)
     count = sum(len(merge.sources) for merge in merges)
     if not merges:
-        say(f"nothing to do: {_segments(len(segments_of(ledger)))} in {ledger}")
+        say(f"nothing to do: {counted(len(segments_of(ledger)), 'segment')} in {ledger}")
         return
-    what = f"make {_segments(len(merges))} of {count:,} in {ledger} ({sum(merge.bytes for merge in merges):,} bytes)"
+    size = sum(merge.bytes for merge in merges)
+    what = f"make {counted(len(merges), 'segment')} of {count:,} in {ledger} ({size:,} bytes)"
     if confirm(what, yes=yes, dry_run=dry_run):
         done = compaction.compact(ledger, rows, tell=lambda line: say(line, err=True))
         say(
-            f"{_segments(done.files_before)} became {done.files_after:,}: {done.bytes_before:,} bytes before, "
+            f"{counted(done.files_before, 'segment')} became {done.files_after:,}: {done.bytes_before:,} bytes before, "
             f"{done.bytes_after:,} now"
         )
 
@@ -274,7 +275,7 @@ def trim(
         return
     until = datetime.fromtimestamp(wanted.us / 1e6, UTC)
     what = f"delete {wanted.rows:,} facts until {until:%Y-%m-%d %H:%M:%S} UTC from {ledger}"
-    if confirm(f"{what} ({_segments(len(wanted.sources))}, {wanted.bytes:,} bytes)", yes=yes, dry_run=dry_run):
+    if confirm(f"{what} ({counted(len(wanted.sources), 'segment')}, {wanted.bytes:,} bytes)", yes=yes, dry_run=dry_run):
         trimming.trim(ledger, before_us, tell=lambda line: say(line, err=True))
         say(f"deleted {wanted.rows:,} facts until {until:%Y-%m-%d %H:%M:%S} UTC; what waited then is kept")
 
@@ -298,10 +299,6 @@ def _warn_of_gaps(ledger: Path) -> None:
 
     if why := why_incomplete(ledger):
         say(f"Incomplete: {why}", err=True)
-
-
-def _segments(count: int) -> str:
-    return "1 segment" if count == 1 else f"{count:,} segments"
 
 
 @app.command("sql")

@@ -260,9 +260,8 @@ class Runtime:
     def _turn(self, event: Event, *, tell: bool = True) -> None:
         """Take the role that `event` leads to, and let others know, and the log unless it hears of it otherwise."""
         self._role = next_role(self._role, event)
-        if (
-            tell and event is not Event.STARTED
-        ):  # Whether it is a backup is known, and told, when somebody else has the lock.
+        # Whether it is a backup is known, and told, when somebody else has the lock.
+        if tell and event is not Event.STARTED:
             self._tell_role()
         self._monitor.turn(self._role, self._epoch)
         if self._membership is not None:
