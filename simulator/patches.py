@@ -112,11 +112,11 @@ def installed(
         history.is_announced(delivery)
         announce(self, delivery)
 
-    def failed(self: client_connection.Peer, error: Exception) -> None:
+    def cut_off(self: client_connection.Peer, error: Exception) -> None:
         raise history.broken(f"an internal error cost {self.name} its connection: {error!r}") from error
 
     replaced: list[tuple[Any, str, Any]] = [
-        (client_connection.Peer, "_fail", failed),
+        (client_connection.Peer, "_cut_off", cut_off),
         (receiver_end.ReceiverEnd, "announce", watched_announce),
         (transport, "time", clock),
         (transport, "Random", lambda: kernel.random),

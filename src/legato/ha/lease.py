@@ -54,14 +54,18 @@ class Lease:
         """Whether it is certain that no other is the primary, as far as the lease goes by time."""
         return self._sure_for_s is None or self._sure_for_s() > 0
 
-    def standing(self, now_ms: int) -> Standing:
-        """Standing now; renews the lease if that is due and possible."""
+    def standing(self, now_ms: int, *, look: bool = False) -> Standing:
+        """Standing now; renews the lease if that is due and possible.
+
+        Args:
+            look: look at the lock, due or not: something happened that the store of a primary rules out.
+        """
         age_ms = now_ms - self._renewed_ms
         if self._sure_for_s is not None and self._sure_for_s() <= 0:
             if not self._is_ours():
                 return Standing.LOST
             return Standing.LAPSED if self._term_ms is not None and age_ms >= self._term_ms else Standing.UNSURE
-        if age_ms < self._check_ms:
+        if age_ms < self._check_ms and not look:
             return Standing.GOOD
         if not self._is_ours():
             return Standing.LOST

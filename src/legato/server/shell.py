@@ -153,8 +153,12 @@ class Shell(Protocol):
     @property
     def full(self) -> str: ...
 
-    def may_serve(self) -> bool:
-        """Whether peers may be listened to and answered; if the lease has ended, all stops here."""
+    def may_serve(self, *, look: bool = False) -> bool:
+        """Whether peers may be listened to and answered; if the lease has ended, all stops here.
+
+        Args:
+            look: look at the lock, due or not.
+        """
 
     def touch(self, peer: Peer) -> None:
         """Something waits to be flushed to a peer that is not the one being handled."""

@@ -32,6 +32,15 @@ def test_a_lock_that_is_anothers_is_found_out_after_any_pause() -> None:
     assert lease.standing(3_600_000) is Standing.LOST
 
 
+def test_who_has_a_reason_to_doubt_looks_at_the_lock_at_once() -> None:
+    lock = Lock()
+    lease = Lease(lock.is_ours, None, now_ms=0)
+    assert lease.standing(1, look=True) is Standing.GOOD
+    lock.ours = False
+    assert lease.standing(2) is Standing.GOOD
+    assert lease.standing(2, look=True) is Standing.LOST
+
+
 def test_without_self_fencing_a_pause_does_not_matter_if_the_lock_is_ours() -> None:
     assert Lease(Lock().is_ours, None, now_ms=0).standing(3_600_000) is Standing.GOOD
 

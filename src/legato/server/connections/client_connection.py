@@ -265,8 +265,13 @@ class Peer(asyncio.Protocol):
             self._fail(error)
 
     def _fail(self, error: Exception) -> None:
-        """What the peer sent led to an error that nobody expected: that costs the peer its connection, and nobody else
-        anything."""
+        """What the peer sent led to an error that nobody expected."""
+        # Where another broker has claimed the store, that is why: what this one knows of it is not true any more.
+        if self._service.may_serve(look=True):
+            self._cut_off(error)
+
+    def _cut_off(self, error: Exception) -> None:
+        """An internal error costs the peer its connection, and nobody else anything."""
         self._service.internal_errors += 1
         log.error("! %s is cut off after an internal error: %s", self.name, _told(error))
         log.debug("what led to it:", exc_info=error)

@@ -328,11 +328,11 @@ class Service:
             if not self._askers:
                 self._owner.switch_over()
 
-    def may_serve(self) -> bool:
-        """Whether peers may be listened to and answered; if the lease has ended, all stops here."""
+    def may_serve(self, *, look: bool = False) -> bool:
+        """See `Shell.may_serve`."""
         if self.stopped:
             return False
-        standing = self._lease.standing(self.clock.monotonic_ms())
+        standing = self._lease.standing(self.clock.monotonic_ms(), look=look)
         if standing is Standing.GOOD or standing is Standing.UNSURE:
             return True
         self._farewell.abort(*self._last_words(standing))
