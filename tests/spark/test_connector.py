@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 from queue import SimpleQueue
@@ -272,3 +273,37 @@ def test_a_table_of_files_without_its_checkpoint_loses_no_message(
     assert read(spark, url, "skipped").count() == 1
     run()
     assert spark.read.parquet(str(tmp_path / "table")).count() == 2
+
+
+def test_a_batch_that_comes_again_is_in_the_database_once(spark: SparkSession, url: str, tmp_path: Path) -> None:
+    """The function of docs/howto/pipeline.md, and a driver that ends between its transaction and Spark's commit."""
+    page = (Path(__file__).parents[2] / "docs" / "howto" / "pipeline.md").read_text()
+    function = page.partition("def store(")[2].partition("\n\n\n")[0]
+    names = {"sqlite3": sqlite3, "database": str(tmp_path / "orders.db"), "DataFrame": DataFrame}
+    exec("def store(" + function, names)
+    fill(url, "database", "one", "two")
+    stream = spark.readStream.format("legato").option("url", url).option("queue", "database")
+    messages = stream.option("subscription", "database").option("payload", "text").load()
+    called: list[int] = []
+
+    def store(batch: DataFrame, number: int) -> None:
+        names["store"](batch, number)  # type: ignore[operator]
+        called.append(number)
+        if len(called) == 1:
+            raise RuntimeError("the driver ends here")
+
+    def run() -> None:
+        writer = messages.writeStream.foreachBatch(store).option("checkpointLocation", str(tmp_path / "checkpoint"))
+        writer.trigger(availableNow=True).start().awaitTermination()
+
+    with pytest.raises(StreamingQueryException, match="the driver ends here"):
+        run()
+    fill(url, "database", "three")
+    run()
+    assert called == [0, 0, 1]
+    with sqlite3.connect(tmp_path / "orders.db") as database:
+        assert [body for (body,) in database.execute("select body from orders order by rowid")] == [
+            "one",
+            "two",
+            "three",
+        ]

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Iterator
 from io import BytesIO
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from pyspark.errors.exceptions import captured
@@ -135,3 +136,15 @@ def test_an_error_from_spark_begins_and_ends_with_the_sentence(times: int, monke
     assert error.__notes__ == [f"Legato: {GONE}"]
     other = captured.convert_exception("[OTHER] Spark's own")
     assert (str(other), hasattr(other, "__notes__")) == ("[OTHER] Spark's own", False)
+
+
+def test_an_error_from_a_task_begins_with_the_sentence_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """PySpark shows of it what the worker printed, not its description."""
+    traceback = f"An exception was thrown from the Python worker:\nlegato.errors.JMSError: {GONE}"
+    monkeypatch.setattr(captured.PythonException, "__str__", lambda _: traceback)
+    monkeypatch.setattr(captured, "convert_exception", lambda error: error)
+    note_sentences()
+    of_java: Any = captured.PythonException.__new__(captured.PythonException)
+    of_java._desc = traceback
+    error = captured.convert_exception(of_java)
+    assert str(error) == f"Legato: {GONE}\n{traceback}"

@@ -56,7 +56,7 @@ def _offsets(text: str) -> str | dict[str, int]:
 
 
 def _times(text: str) -> dict[str, int]:
-    return _numbers(text, 0)
+    return {address: _as_ms(time_ms) for address, time_ms in _numbers(text, 0).items()}
 
 
 def _numbers(text: str, least: int) -> dict[str, int]:
@@ -74,6 +74,25 @@ def _positive(text: str) -> int:
     if number <= 0:
         raise ValueError(text)
     return number
+
+
+_SECONDS = range(10**8, 10**11)
+"""Seconds of 1973 to 5138: taken for milliseconds they are of the first months of 1970, before any message."""
+_MICROSECONDS_MIN = 10**14
+
+
+def _time(text: str) -> int:
+    return _as_ms(_count(text))
+
+
+def _as_ms(time_ms: int) -> int:
+    if time_ms in _SECONDS or time_ms >= _MICROSECONDS_MIN:
+        raise _OtherUnitError("seconds" if time_ms in _SECONDS else "microseconds or nanoseconds")
+    return time_ms
+
+
+class _OtherUnitError(ValueError):
+    """What is meant is in another unit than is wanted."""
 
 
 _UNITS_MS = {
@@ -113,8 +132,8 @@ SOURCE_READERS: dict[str, tuple[str, Reader, str]] = {
     "selector": ("selector", str, "a message selector"),
     "startingoffsets": ("starting_offsets", _offsets, 'earliest, latest, acked or JSON such as {"orders": 12}'),
     "endingoffsets": ("ending_offsets", _offsets, 'latest or JSON such as {"orders": 12}'),
-    "startingtimestamp": ("starting_timestamp_ms", _count, "milliseconds since 1970"),
-    "endingtimestamp": ("ending_timestamp_ms", _count, "milliseconds since 1970"),
+    "startingtimestamp": ("starting_timestamp_ms", _time, "milliseconds since 1970"),
+    "endingtimestamp": ("ending_timestamp_ms", _time, "milliseconds since 1970"),
     "startingoffsetsbytimestamp": ("starting_times_ms", _times, 'JSON such as {"orders": 1700000000000}'),
     "endingoffsetsbytimestamp": ("ending_times_ms", _times, 'JSON such as {"orders": 1700000000000}'),
     "startingoffsetsbytimestampstrategy": ("starting_times_strategy", str, " or ".join(TIMES_STRATEGIES)),
@@ -252,6 +271,9 @@ def read_options(texts: Mapping[str, str], readers: Mapping[str, tuple[str, Read
         said[field] = name
         try:
             values[field] = read(text)
+        except _OtherUnitError as error:
+            shown = _SPELLING.get(name, name)
+            raise ConfigError(f"The option {shown} wants {wanted}; {text} looks like {error}.") from None
         except (ValueError, KeyError):
             raise ConfigError(f"The option {_SPELLING.get(name, name)} wants {wanted}, not {text!r}.") from None
     return values

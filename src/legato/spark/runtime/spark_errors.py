@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
 from pyspark.errors.exceptions import captured
-from pyspark.errors.exceptions.captured import CapturedException, UnknownException
+from pyspark.errors.exceptions.captured import CapturedException, PythonException, UnknownException
 
 _OURS = re.compile(r"^(?:.*?[\s:])?legato\.errors\.\w+: (.+)$", re.MULTILINE)
 _CAUSE = re.compile(r'^(?:Caused by: |: |Exception in thread "main" )(\S+: .+)$', re.MULTILINE)
@@ -53,3 +54,16 @@ def note_sentences() -> None:
 
     convert_and_note.notes_sentences = True  # type: ignore[attr-defined]
     captured.convert_exception = convert_and_note  # type: ignore[assignment]
+    PythonException.__str__ = _said_first(PythonException.__str__)  # type: ignore[method-assign]
+
+
+def _said_first(shown: Callable[[PythonException], str]) -> Callable[[PythonException], str]:
+    """Of an error from a task: `shown` is the worker's traceback, whatever its description says."""
+
+    @wraps(shown)
+    def said_and_shown(error: PythonException) -> str:
+        text = shown(error)
+        said = next((note for note in getattr(error, "__notes__", ()) if note.startswith("Legato: ")), "")
+        return text if text.startswith(said) else f"{said}\n{text}"
+
+    return said_and_shown
