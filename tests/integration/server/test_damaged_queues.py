@@ -10,7 +10,7 @@ import pytest
 from legato.client import ConnectionFactory, TextMessage
 from legato.errors import JMSError
 from tests.support.forked_process import run_legato
-from tests.support.monitored import fetch_json, scrape
+from tests.support.monitored import fetch_json, scrape, scrape_until
 from tests.support.server import free_port, server
 
 ADVICE = "restore a backup (legato store restore)"
@@ -64,6 +64,7 @@ def test_a_queue_that_cannot_be_read_costs_only_who_wants_it(tmp_path: Path) -> 
             assert "queue bad cannot be read" in " ".join(done.stderr.split())
         found = scrape(port)
         assert found.get("legato_scrape_complete") == 1
+        assert found.get("legato_queues_damaged") == 1
         assert found.get("legato_internal_errors_total") == 0
         status, ready = fetch_json(port, "/readyz")
         assert (status, len(ready["trouble"])) == (200, 1)
@@ -72,6 +73,7 @@ def test_a_queue_that_cannot_be_read_costs_only_who_wants_it(tmp_path: Path) -> 
         assert "Traceback" not in logged
         assert run_legato("queue", "delete", "bad", "--yes", "--url", url).returncode == 0
         assert "trouble" not in fetch_json(port, "/readyz")[1]
+        scrape_until(port, lambda now: now.get("legato_queues_damaged") == 0)
 
 
 def test_metrics_are_complete_when_a_scrape_is_the_first_to_find_it(tmp_path: Path) -> None:

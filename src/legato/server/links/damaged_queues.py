@@ -71,6 +71,11 @@ class DamagedQueues:
         """The queue is deleted."""
         self._why.pop(queue, None)
 
+    @property
+    def count(self) -> int:
+        """How many there are, the index of what expires among them."""
+        return len(self._why)
+
     def all(self) -> Iterable[str]:
         """A sentence for each."""
         return list(self._why.values())

@@ -116,6 +116,9 @@ def _of_primary(primary: PrimaryReadings, exported_through: int) -> Iterator[Met
         expires_s,
     )
     yield _counter("legato_internal_errors", "Connections cut off after an internal error.", primary.internal_errors)
+    yield _gauge(
+        "legato_queues_damaged", "Queues of which the store is damaged: nobody receives.", primary.damaged_queues
+    )
     yield _gauge("legato_producers_refused", "1 while there is no room for producers.", primary.producers_refused)
     takeover = GaugeMetricFamily(
         "legato_takeover_seconds", "The takeover that began this epoch, by phase.", labels=["phase", "cause"]

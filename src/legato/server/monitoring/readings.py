@@ -13,6 +13,7 @@ from legato.core.dead_letters import holds_dead_letters
 from legato.core.facts import Kind
 from legato.core.records import QueueRecord
 from legato.server.config.configuration import HttpSection
+from legato.server.links.damaged_queues import DamagedQueues
 from legato.server.management.takeover_report import Takeover
 from legato.server.management.views import Inspector, QueueStatus
 from legato.server.monitoring.activity import Activity
@@ -36,6 +37,7 @@ class Watched(Shell, Protocol):
     inspector: Inspector
     internal_errors: int
     certificate_expires_s: float | None
+    damaged: DamagedQueues
     takeover: Takeover
     upkeep: Upkeep
     activity: Activity | None
@@ -61,6 +63,7 @@ class PrimaryReadings(msgspec.Struct):
     takeover: Takeover
     connections: int
     internal_errors: int
+    damaged_queues: int
     delivered: int
     producers_refused: bool
     long_readers: int
@@ -90,6 +93,7 @@ def read_in_steps(
         takeover=service.takeover,
         connections=sum(1 for peer in service.peers if peer.opened),
         internal_errors=service.internal_errors,
+        damaged_queues=service.damaged.count,
         delivered=broker.dispatcher.delivered,
         producers_refused=bool(upkeep.full),
         long_readers=len(upkeep.readers.long),
