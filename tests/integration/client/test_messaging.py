@@ -292,6 +292,29 @@ def test_who_waits_on_a_connection_that_was_never_started_is_told_once(
     ]
 
 
+def test_who_makes_a_consumer_for_each_message_is_warned_once(
+    calm_pair: BrokerPair, queue_name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with ConnectionFactory(calm_pair.url).create_connection() as connection:
+        send(connection, queue_name, "1", "2", "3")
+        connection.start()
+        session = connection.create_session()
+        queue = session.create_queue(queue_name)
+        with session.create_consumer(queue) as closed:
+            assert texts(receive(closed, 1)) == ["1"]
+        with session.create_consumer(queue, "place = 'Leipzig'"):
+            first = session.create_consumer(queue)
+        assert not caplog.records
+        assert texts(receive(first, 1)) == ["2"]
+        assert session.create_consumer(queue).receive(0.01) is None
+        assert session.create_consumer(queue).receive(0.01) is None
+        assert texts(receive(first, 1)) == ["3"]
+    assert [record.message for record in caplog.records] == [
+        f"! Another consumer of {queue_name} in this session has 1 message(s) ready, which a new one does not get: "
+        "use one consumer for the queue, close it before the next one, or make it with prefetch=0."
+    ]
+
+
 def test_a_stopped_connection_still_sends(calm_pair: BrokerPair, connect: Connect, queue_name: str) -> None:
     with ConnectionFactory(calm_pair.url).create_connection() as connection:
         send(connection, queue_name, "1")

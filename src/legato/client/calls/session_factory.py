@@ -322,6 +322,7 @@ class SessionFactory(Generic[_Producer, _Consumer, _Browser]):
                 raise
             session = yield from self._session._groups.at(error)
             return (yield from self._made_below(session, below))
+        self._members.warn_of_prefetched(source)
         self._members.consumers.append(consumer)
         return consumer
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Generic, Protocol, TypeVar
 
 from legato.client.calls.session_guard import SessionGuard
 from legato.client.links.receiver_end import ReceiverEnd
-from legato.client.messages.destinations import Destination
+from legato.client.mapping.source import Source
+from legato.client.messages.destinations import Destination, Topic
 from legato.client.steps import Steps
+
+log = logging.getLogger("legato.client")
 
 
 class Producer(Protocol):
@@ -46,10 +50,11 @@ class SessionMembers(Generic[_Consumer]):
         making: a consumer that a call is about to return.
     """
 
-    __slots__ = ("_guard", "closing", "consumers", "making", "producers")
+    __slots__ = ("_guard", "_warned", "closing", "consumers", "making", "producers")
 
     def __init__(self, guard: SessionGuard) -> None:
         self._guard = guard
+        self._warned = False
         self.producers: list[Producer] = []
         self.consumers: list[_Consumer] = []
         self.closing: list[_Consumer] = []
@@ -66,6 +71,23 @@ class SessionMembers(Generic[_Consumer]):
         channel.listening = any(consumer.message_listener is not None for consumer in self.consumers)
         if channel.aborted is not None:
             channel.transport.post(channel.grant)
+
+    def warn_of_prefetched(self, source: Source) -> None:
+        """Warn, once, who makes a consumer of a queue for each message: what another one has ready it never gets."""
+        if self._warned or isinstance(source.destination, Topic):
+            return
+        for consumer in self.consumers:
+            end = consumer._end
+            ready = len(end.incoming.inbox) if consumer.message_listener is None else 0
+            if ready and (end.source.destination, end.source.selector) == (source.destination, source.selector):
+                self._warned = True
+                log.warning(
+                    "! Another consumer of %s in this session has %d message(s) ready, which a new one does not get: "
+                    "use one consumer for the queue, close it before the next one, or make it with prefetch=0.",
+                    source.destination,
+                    ready,
+                )
+                return
 
     def forget_producer(self, producer: Producer) -> None:
         """It is closed."""
