@@ -45,3 +45,6 @@ class Arbiter(Protocol):
 
     def release(self, why: str = "") -> None:
         """Let go, if it is ours, and say why."""
+
+    def give_back(self) -> None:
+        """Let go without having served: for who is next, the last one who served is its predecessor."""

@@ -132,8 +132,14 @@ class StoreLock:
 
     def release(self, why: str = "") -> None:
         """Let go, if it is ours, and say why. The file stays: deleting it would let two processes hold two files."""
+        self._let_go(msgspec.structs.replace(self._note, token="", left=why) if why and self._note.pid else Holder(0))
+
+    def give_back(self) -> None:
+        """See `Arbiter.give_back`: the file says again what it said before."""
+        self._let_go(self.predecessor or Holder(0))
+
+    def _let_go(self, note: Holder) -> None:
         if self._file is not None:
-            note = msgspec.structs.replace(self._note, token="", left=why) if why and self._note.pid else Holder(0)
             self._say(self._file, note)
             self._file.close()
             self._file = None

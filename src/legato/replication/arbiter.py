@@ -212,6 +212,10 @@ class LogArbiter:
             self.commits = None
             self._changed.notify_all()
 
+    def give_back(self) -> None:
+        """See `Arbiter.give_back`."""
+        self.release()
+
     # -- the rest
 
     def status(self) -> ReplicaStatus:

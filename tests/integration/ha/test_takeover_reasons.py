@@ -54,13 +54,41 @@ def test_a_backup_says_in_time_that_another_program_has_its_address(tmp_path: Pa
         backup.wait_for_role("active epoch=2")
 
 
+def test_a_backup_whose_address_another_program_has_waits_for_it(tmp_path: Path) -> None:
+    """It ended, and nobody served, though the address was free a moment later."""
+    store = tmp_path / "store"
+    with server(store) as primary, server(store) as backup:
+        with socket.create_server(("127.0.0.1", backup.port)):
+            primary.kill()
+            backup.wait_for_log("nobody is served until the address of this broker is free: Cannot listen on")
+        backup.wait_for_role("active epoch=2")
+        assert ask(f"amqp://127.0.0.1:{backup.port}")["failover"]["cause"] == "crash"
+
+
+def test_a_backup_whose_address_another_program_has_passes_the_takeover_on(tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    with (
+        server(store) as primary,
+        server(store) as cannot,
+        socket.create_server(("127.0.0.1", cannot.port)),
+        server(store) as can,
+    ):
+        who = f"process {primary.pid} at 127.0.0.1:{primary.port}, epoch 1,"
+        primary.kill()
+        can.wait_for_role("active epoch=2")
+        can.wait_for_log(f"the primary, {who} ended without handing over: it was killed, or it crashed")
+        cannot.wait_for_log("another backup is to take over: Cannot listen on")
+        assert ask(f"amqp://127.0.0.1:{can.port}")["failover"]["cause"] == "crash"
+        until(lambda: [each["role"] for each in members_of(store) if each["pid"] == cannot.pid] == ["backup"])
+
+
 def test_a_switchover_that_no_backup_could_take_is_no_failure_of_the_primary(tmp_path: Path) -> None:
     """`legato status` said that the last primary had failed, noticed after 0 ms."""
     store = tmp_path / "store"
     with server(store) as primary, server(store) as backup, socket.create_server(("127.0.0.1", backup.port)):
         url = f"amqp://127.0.0.1:{primary.port}"
         assert run_legato("switchover", "--url", url).returncode == 1
-        backup.wait_for_role("ended")
+        backup.wait_for_log("another backup is to take over: Cannot listen on")
         primary.wait_for_role("active epoch=2")
         assert ask(url)["failover"]["cause"] == "returned"
         assert "(nobody else could serve; ready after" in run_legato("status", "--url", url).stdout

@@ -10,6 +10,7 @@ from legato.client.links.receiver_end import ReceiverEnd
 from legato.client.mapping.source import Source
 from legato.client.messages.destinations import Destination, Topic
 from legato.client.steps import Steps
+from legato.quoting import quoted
 
 log = logging.getLogger("legato.client")
 
@@ -84,7 +85,7 @@ class SessionMembers(Generic[_Consumer]):
                 log.warning(
                     "! Another consumer of %s in this session has %d message(s) ready, which a new one does not get: "
                     "use one consumer for the queue, close it before the next one, or make it with prefetch=0.",
-                    source.destination,
+                    quoted(source.destination.name),
                     ready,
                 )
                 return

@@ -9,7 +9,7 @@ from legato.server.config.configuration import HighAvailabilitySection
 STARTED = "start"
 CRASHED = "crash"
 RETURNED = "returned"
-"""Whoever had the lock last has let go of it without having begun an epoch."""
+"""Whoever had the lock last has let go of it without having begun an epoch: the primary before is the primary again."""
 
 
 class Takeover(msgspec.Struct):

@@ -13,17 +13,17 @@ from functools import partial
 from typing import TypeVar
 
 from legato.clock import Clock
-from legato.errors import FencedError, StoreCorruptError, StoreError, StoreFormatError, StoreFullError
+from legato.errors import FencedError, ListenError, StoreCorruptError, StoreError, StoreFormatError, StoreFullError
 from legato.ha.arbiter import Arbiter
 from legato.ha.lease import Lease, Standing
 from legato.ha.members import list_members
 from legato.ha.roles import Role
-from legato.quoting import quoted
+from legato.quoting import quoted, sentence
 from legato.replication.arbiter import LogArbiter
 from legato.server.config.configuration import Config
 from legato.server.connections.listener import Listener
 from legato.server.identity.users import Users
-from legato.server.management.takeover_report import Takeover
+from legato.server.management.takeover_report import STARTED, Takeover
 from legato.server.process import standby
 from legato.server.process.bound_address import bind_as_primary, listen_error
 from legato.server.process.service import Replicated, Service
@@ -109,13 +109,16 @@ class PrimaryEpoch:
             leaves: is called when nothing more is taken from clients.
 
         Raises:
-            ListenError: the address is another's; no epoch has begun, unless somebody took the address at that moment.
+            ListenError: the address is another's, and this is no takeover, or another backup can serve; no epoch has
+                begun, unless somebody took the address at that moment.
             FencedError: the lock became another's before the epoch had begun.
             StoreError: the store cannot be used.
         """
         won = time.monotonic()
         # Before anything is done to the store: an epoch of who cannot listen would only end its predecessor's.
-        bound = await bind_as_primary(self._config, self._lock)
+        bound = await self._bind(takeover)
+        if bound is None:
+            return self._leave_early()
         try:
             return await self._reign(takeover, tls, won, bound, began, leaves)
         finally:
@@ -269,10 +272,10 @@ class PrimaryEpoch:
         Args:
             say: tells what `begin`, which may take long and is done in a thread, is at; None: it is done at once.
         """
+        if not self._lock.still_mine():
+            raise FencedError(self._lost)
         told = False
         while True:
-            if not self._lock.still_mine():
-                raise FencedError(self._lost)
             try:
                 return begin() if say is None else await self._beside_loop(begin, say)
             except StoreFullError as error:
@@ -280,9 +283,46 @@ class PrimaryEpoch:
                     log.error("! nobody is served until there is room: %s", error)
                 told = True
                 self._delayed(f"nobody is served until there is room: {error}")
-            await asyncio.wait([self._over], timeout=FULL_PAUSE_S)
-            if self._over.done():
+            if not await self._pause():
                 return None
+
+    async def _bind(self, takeover: Takeover) -> asyncio.Server | None:
+        """The sockets to serve at; None if we were told to stop before the address was free.
+
+        A backup that ended where another program has its address would leave the store without a broker, though the
+        address may be free in a moment. One that was only just started ends: whoever started it looks.
+        """
+        told = False
+        while True:
+            try:
+                return await bind_as_primary(self._config, self._lock)
+            except ListenError as error:
+                if takeover.cause == STARTED or self._others_can_serve():
+                    raise
+                said = f"nobody is served until the address of this broker is free: {error}"
+                if not told:
+                    log.error("! %s", sentence(said))
+                told = True
+                self._delayed(said)
+            if not await self._pause():
+                return None
+
+    def _others_can_serve(self) -> bool:
+        waiting = (each for each in list_members(self._config.store_directory) if each.pid != os.getpid())
+        return any(each.role in (Role.BACKUP, Role.SEEKING) and not each.trouble for each in waiting)
+
+    async def _pause(self) -> bool:
+        """Before something is tried again; False if we were told to stop instead.
+
+        Raises:
+            FencedError: the lock became another's.
+        """
+        await asyncio.wait([self._over], timeout=FULL_PAUSE_S)
+        if self._over.done():
+            return False
+        if not self._lock.still_mine():
+            raise FencedError(self._lost)
+        return True
 
     @property
     def _lost(self) -> str:

@@ -10,7 +10,7 @@ import ssl
 from collections.abc import Callable, Iterable
 
 from legato import selectors
-from legato.errors import ConfigError, FencedError, StoreError
+from legato.errors import ConfigError, FencedError, ListenError, StoreError
 from legato.ha.arbiter import Arbiter
 from legato.ha.lock import StoreLock
 from legato.ha.members import Member, Membership
@@ -44,6 +44,8 @@ log = logging.getLogger("legato.runtime")
 INFORM_AGAIN_S = 2.0
 MAINTAIN_EVERY_S = 30.0
 LOOK_AT_ADDRESS_EVERY_S = 5.0
+PASS_ON_PAUSE_S = 0.5
+"""Before a backup that cannot listen waits for the lock again: another one may have it."""
 GROUP_MAP = "group map"
 """What a replica waits for, beside parts of its own."""
 
@@ -369,6 +371,14 @@ class Runtime:
             log.warning("! %s", error)
             ending = EpochEnding.LOST
             self._lock.release()
+        except ListenError as error:
+            if takeover.cause == STARTED:
+                raise
+            log.error("! another backup is to take over: %s", sentence(str(error)))
+            ending = EpochEnding.LOST
+            self._lock.give_back()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._stop.wait(), PASS_ON_PAUSE_S)
         except StoreError:
             # Nobody fenced it: the error says what it was.
             self._turn(Event.LOST, tell=False)
