@@ -37,6 +37,8 @@ def test_a_context_sends_and_receives(context: MakeContext, queue_name: str) -> 
     queue = made.create_queue(queue_name)
     made.create_producer().send(queue, "tea")
     assert made.create_consumer(queue).receive_body(str, WAIT_S) == "tea"
+    with pytest.raises(MessageFormatError, match="takes the destination first"):
+        made.create_producer().send("tea", queue)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

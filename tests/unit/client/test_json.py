@@ -170,14 +170,18 @@ def test_a_text_without_a_content_type_is_no_dict() -> None:
 @pytest.mark.parametrize(
     ("text", "kind", "said"),
     [
-        ("tea", None, "is not JSON: "),
+        ("tea", None, "is not JSON: it is the text tea\\."),
+        ("one pound of tea", Line, "is not JSON of type Line: it is the text 'one pound of tea'\\."),
+        ("nul", None, "is not JSON: it is the text nul"),
+        ("true", Line, "Expected `object`, got `bool`"),
         ('{"item": 1}', Line, r"is not JSON of type Line: Expected `str`, got `int` - at `\$.item`\."),
         ("{}", Line, "missing required field `item`"),
         ('{"item": "tea", "Quantity": 0}', Model, r"of type Model: \$.Quantity: Input should be greater than 0\."),
         ('[{"item": "tea"}]', list[Model], r"\$.Quantity: Field required"),
         ('{"quantity": 0}', Checked, "greater than 0"),
         ("[1]", list[Line], "Expected `object`"),
-        ("tea", Model, "Invalid JSON"),
+        ("tea", Model, "of type Model: it is the text tea"),
+        ("{tea}", Model, "Invalid JSON"),
     ],
 )
 def test_a_body_that_does_not_fit_is_a_format_error_of_one_line(text: str, kind: Any, said: str) -> None:

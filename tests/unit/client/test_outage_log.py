@@ -65,7 +65,10 @@ def test_a_first_connection_that_takes_long_is_told_of_early(lines: pytest.LogCa
     log = OutageLog(parse_uri("amqp://tea"))
     for tenths in range(round(TOLD_EVERY_S * 10)):
         log.waiting("refused", 5.0 + tenths / 10)
-    assert lines.messages == [f"Waiting for a broker for {WAIT_TOLD_AFTER_S:.0f} s so far (refused)."]
+    assert lines.messages == [
+        f"Waiting for a broker for {WAIT_TOLD_AFTER_S:.0f} s so far (refused). It is tried for 60 s (connect_wait_s). "
+        "`legato serve` starts a broker."
+    ]
     log.first_connected(HOST, 35.0)
     assert [record.levelname for record in lines.records] == ["WARNING", "WARNING"]
     assert lines.messages[-1] == "Connected to tea:5672 after 30 s."

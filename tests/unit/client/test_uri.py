@@ -49,6 +49,10 @@ def test_a_uri_never_shows_its_password() -> None:
         ("amqp://a:port", "a:port"),
         ("amqp://a:70000", "a:70000"),
         ("amqp://a?prefech=1", r"'prefech' is unknown. Did you mean prefetch\?"),
+        (
+            "amqp://a?username=ann",
+            r"'username' is unknown. A login goes into the URL, as amqp://user:password@host, or",
+        ),
         ("amqp://a?zzz=1", r"'zzz' is unknown. Known are allow_insecure_plain, "),
         ("amqp://a?prefetch=many", "prefetch"),
         ("amqp://a?prefetch=-1", "prefetch"),

@@ -13,6 +13,7 @@ from legato.client.messages.message import PRIORITY_DEFAULT, DeliveryMode
 from legato.client.messages.properties import PropertyValue
 from legato.client.messages.sendable import jakarta_message_of
 from legato.client.steps import Steps
+from legato.errors import MessageFormatError
 
 if TYPE_CHECKING:
     from legato.client.calls.context_steps import ContextSteps
@@ -68,6 +69,10 @@ class JMSProducerSteps:
             MessageFormatError: a header, property or body cannot be sent.
             JMSError: see `MessageProducer.send`.
         """
+        if isinstance(body, Destination):
+            raise MessageFormatError(
+                "A destination cannot be sent: send(destination, body) takes the destination first."
+            )
         message = jakarta_message_of(body)
         for name, value in self.properties.items():
             message.set_property(name, value)

@@ -39,11 +39,14 @@ class OutageLog:
         """Losses since the last one that was told of."""
         self._next_line_s = 0.0
         """After so long without a connection there is another line."""
+        self._is_first = True
+        """Whether there has been no connection yet."""
 
     def lost(self, loss: Loss, hosts: tuple[Host, ...], now: float) -> None:
         """A connection was lost, and is tried again; what is lost before all is restored is the same outage."""
         if self._began is not None:
             return
+        self._is_first = False
         self._began = now
         self._next_line_s = TOLD_EVERY_S
         self._told = False
@@ -75,10 +78,18 @@ class OutageLog:
         if waited_s >= self._next_line_s:
             self._next_line_s = waited_s + TOLD_EVERY_S
             self._told = True
-            log.warning("Waiting for a broker for %.0f s so far (%s).", waited_s, sentence(problems))
+            how_long = self._how_long() if self._is_first else ""
+            log.warning("Waiting for a broker for %.0f s so far (%s).%s", waited_s, sentence(problems), how_long)
+
+    def _how_long(self) -> str:
+        options = self._uri.options
+        if options.connect_attempts is not None:
+            return ""
+        return f" It is tried for {options.connect_wait_s:g} s (connect_wait_s). `legato serve` starts a broker."
 
     def first_connected(self, host: Host, now: float) -> None:
         """A broker let the client in for the first time."""
+        self._is_first = False
         if self._told and self._began is not None:
             log.warning("Connected to %s after %.0f s.", quoted(host), now - self._began)
         self._began = None

@@ -260,6 +260,9 @@ _READERS: dict[Any, tuple[Callable[[str], Any], str]] = {
 }
 
 
+_OF_A_LOGIN = ("user", "user_name", "username", "login", "password", "passwd", "pass", "credentials")
+
+
 def parse_options(pairs: Iterable[tuple[str, Any]]) -> Options:
     """Options from their names and values, checked; a value is of the option's type or its spelling in a URI.
 
@@ -272,6 +275,10 @@ def parse_options(pairs: Iterable[tuple[str, Any]]) -> Options:
         if name not in types:
             like = meant(name, types, count_max=1)
             hint = f"Did you mean {like[0]}?" if like else f"Known are {', '.join(sorted(types))}."
+            if name.lower() in _OF_A_LOGIN:
+                hint = (
+                    "A login goes into the URL, as amqp://user:password@host, or to create_connection(user, password)."
+                )
             raise ConfigError(f"The connection option {name!r} is unknown. {hint}")
         read, wanted = _READERS[types[name]]
         try:

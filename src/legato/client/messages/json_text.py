@@ -14,9 +14,12 @@ from typing import Any, ClassVar, Protocol, TypeAlias, get_origin, is_typeddict
 import msgspec
 
 from legato.errors import JMSError, MessageFormatError
+from legato.quoting import quoted
 
 JSON_TYPE = "application/json"
 """The content type of JSON."""
+SHOWN_CHARACTERS = 40
+"""Of a text that is no JSON, in an error."""
 
 
 class Dataclass(Protocol):
@@ -99,7 +102,7 @@ def read_json(text: str | bytes, kind: Any = Any) -> Any:
             return validator.validate_json(text)
         return msgspec.json.decode(text, type=kind, dec_hook=_decode_other)
     except ValueError as error:
-        raise _unfit(kind, error) from error
+        raise _unfit(kind, error, text) from error
     except (TypeError, NameError, NotImplementedError) as error:
         raise _unreadable(kind, error) from error
 
@@ -136,9 +139,15 @@ def _decode_other(kind: Any, value: Any) -> Any:
     raise NotImplementedError(f"objects of type {name_of(kind)} are not supported")
 
 
-def _unfit(kind: Any, error: Exception) -> MessageFormatError:
+def _unfit(kind: Any, error: Exception, text: str | bytes = "") -> MessageFormatError:
     wanted = "JSON" if kind is Any else f"JSON of type {name_of(kind)}"
-    return MessageFormatError(f"The message's body is not {wanted}: {_reason(error)}.", linked=error)
+    # Of text that is no JSON at all, what a parser met first says little: the text does.
+    reason = f"it is the text {quoted(text, SHOWN_CHARACTERS)}" if _is_plain(text) else _reason(error)
+    return MessageFormatError(f"The message's body is not {wanted}: {reason}.", linked=error)
+
+
+def _is_plain(text: str | bytes) -> bool:
+    return isinstance(text, str) and text.lstrip()[:1].isalpha() and text.split()[0] not in ("true", "false", "null")
 
 
 def _unreadable(kind: Any, error: Exception) -> JMSError:
