@@ -90,8 +90,8 @@ class Reader:
         return self.directory / log
 
     def kill(self, pattern: str) -> None:
-        """SIGKILL the one program whose command has this in it."""
-        [(command, process)] = [(command, process) for command, process in self.running if pattern in command]
+        """SIGKILL the one program whose command matches, as pkill does."""
+        [(command, process)] = [(command, process) for command, process in self.running if re.search(pattern, command)]
         process.kill()
         process.wait(STEP_S)
         self.running.remove((command, process))

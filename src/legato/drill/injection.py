@@ -31,7 +31,7 @@ SWITCHOVER_WAIT_S = 90.0
 STUCK_WAIT_S = 150.0
 """A watchdog counts the processor time of a busy loop, which takes several times as long on a busy machine."""
 START_WAIT_S = 60.0
-ASIDE_WAIT_S = 60.0
+ASIDE_WAIT_S = 300.0
 BLINK_S = 0.1
 DRIVER_WAIT_S = 480.0
 """A driver that is started a minute late has done a batch by then: on a busy machine Spark takes minutes to start."""
