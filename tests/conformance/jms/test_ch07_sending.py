@@ -17,9 +17,10 @@ from legato.client import (
     InvalidDestinationError,
     JMSError,
     Message,
+    MessageFormatError,
     TextMessage,
 )
-from tests.conformance.jms.stories import WAIT_S, Connect, nothing_comes, receive, texts
+from tests.conformance.jms.stories import WAIT_S, Connect, MakeContext, nothing_comes, receive, texts
 from tests.support.broker import BrokerProcess
 from tests.support.server import free_port
 
@@ -145,6 +146,33 @@ def test_settings_out_of_range_are_refused(connect: Connect, queue_name: str, se
         setattr(producer, name, value)
     with pytest.raises(JMSError):
         producer.send(TextMessage("x"))
+
+
+def test_a_misspelt_setting_is_refused(connect: Connect, context: MakeContext) -> None:
+    """It was an attribute that nobody reads: `producer.time_to_live = 5000`, and messages for ever."""
+    for producer in (connect().create_session().create_producer(None), context().create_producer()):
+        for name, wanted in (
+            ("time_to_live", "Did you mean time_to_live_ms"),
+            ("timeToLive", "Did you mean time_to_live_ms"),
+            ("persistent", "Known are .*delivery_mode"),
+        ):
+            with pytest.raises(AttributeError, match=f"Producer has no setting '{name}'. {wanted}"):
+                setattr(producer, name, 1)
+
+
+def test_send_says_its_order(connect: Connect, queue_name: str) -> None:
+    """The other producer's, and Jakarta Messaging's, is the destination first."""
+    session = connect().create_session()
+    queue = session.create_queue(queue_name)
+    producer: Any = session.create_producer(queue)
+    with pytest.raises(TypeError, match=r"the message comes first: send\(message\)"):
+        producer.send(queue, "tea")
+    with pytest.raises(TypeError, match="only the message is given without a name"):
+        producer.send("tea", queue)
+    with pytest.raises(MessageFormatError, match=r"has its destination from create_producer\(queue\)"):
+        producer.send(queue)
+    with pytest.raises(MessageFormatError, match=r"session.create_json_message\(3\), as text str\(3\)"):
+        producer.send(3)
 
 
 # -- 7.3: asynchronous sends -----------------------------------------------------------------------------

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Self
 
+from legato.client.calls.attributes import check_attribute
 from legato.client.calls.described import described
 from legato.client.links.completion import CompletionCallable, CompletionListener
 from legato.client.messages import Message, Properties
@@ -17,6 +18,22 @@ from legato.errors import MessageFormatError
 
 if TYPE_CHECKING:
     from legato.client.calls.context_steps import ContextSteps
+
+
+_SETTINGS = (
+    "delivery_mode",
+    "priority",
+    "time_to_live_ms",
+    "delivery_delay_ms",
+    "disable_message_id",
+    "disable_message_timestamp",
+    "duplicate_listener",
+    "async_listener",
+    "correlation_id",
+    "reply_to",
+    "type",
+    "properties",
+)
 
 
 class JMSProducerSteps:
@@ -45,6 +62,10 @@ class JMSProducerSteps:
         self.type: str | None = None
         self.properties = Properties()
         self._context = context
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        check_attribute(self, name, _SETTINGS)
+        object.__setattr__(self, name, value)
 
     def __repr__(self) -> str:
         return described(self, f"of {self._context!r}")

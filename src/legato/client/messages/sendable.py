@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, TypeAlias
 
 from legato.client.messages.bytes_message import BytesMessage
+from legato.client.messages.destinations import Destination
 from legato.client.messages.json_text import JSON_TYPE, JsonBody, is_model, is_text, json_text
 from legato.client.messages.map_message import MapMessage
 from legato.client.messages.message import Message
@@ -49,9 +50,14 @@ def message_of(body: object) -> Message:
         return BytesMessage(bytes(body))
     if isinstance(body, Mapping | list | tuple) or is_model(type(body)):
         return json_message(body)
+    hint = ""
+    if isinstance(body, Destination):
+        hint = " A session's producer has its destination from create_producer(queue): send(message)."
+    elif isinstance(body, bool | int | float):
+        hint = f" As JSON it is session.create_json_message({body!r}), as text str({body!r})."
     raise MessageFormatError(
         "A message is needed, such as TextMessage('tea'), or a body: text, bytes, or a dict, list, dataclass, Struct "
-        f"or pydantic model, which goes as JSON; this is {body!r}."
+        f"or pydantic model, which goes as JSON; this is {body!r}.{hint}"
     )
 
 
