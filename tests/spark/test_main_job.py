@@ -13,7 +13,7 @@ from legato.demo.job import judge, run_demo
 from legato.demo.options import DemoOptions
 from legato.demo.run import RunResult, records_directory
 
-FLIGHTS = 8_000
+FLIGHTS = 4_000
 
 
 @pytest.fixture(scope="module")
