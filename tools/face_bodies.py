@@ -7,8 +7,6 @@ and asyncio.
 from __future__ import annotations
 
 SEND = """\
-if misplaced:
-    raise misplaced_error(message)
 # `_send` without its steps, and its turn without calls: most sends wait for nothing, and pay for nothing else.
 turn: ThreadTurn = self._turn  # type: ignore[assignment]
 holder = turn.holder

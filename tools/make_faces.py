@@ -380,9 +380,7 @@ def _method(face: Face, name: str, kind: str, *, asyncio: bool) -> str:
     if kind != PLAIN and isinstance(returned, ast.Subscript):
         returned = returned.slice  # of `Steps[...]`
     value = ast.unparse(_Types(face.types).visit(ast.parse(ast.unparse(returned), mode="eval").body))
-    rest = [f"*{steps.args.vararg.arg}"] if steps.args.vararg else []
-    named = [f"{each.arg}={each.arg}" for each in steps.args.kwonlyargs]
-    passed = [*(each.arg for each in steps.args.args[1:]), *rest, *named]
+    passed = [each.arg for each in steps.args.args[1:]] + [f"{each.arg}={each.arg}" for each in steps.args.kwonlyargs]
     whose = "super()" if kind == PLAIN and owner == "self" else owner
     call = f"{whose}.{steps.name}({', '.join(passed)})"
     if steps.name == "_close":

@@ -7,10 +7,9 @@ from __future__ import annotations
 
 from threading import get_ident
 from types import TracebackType
-from typing import Never
 
 from legato.client.calls.leaving import in_flight
-from legato.client.calls.producer_steps import ProducerSteps, misplaced_error
+from legato.client.calls.producer_steps import ProducerSteps
 from legato.client.calls.turn import ThreadTurn
 from legato.client.links.completion import CompletionCallable, CompletionListener
 from legato.client.messages.destinations import Destination
@@ -36,7 +35,7 @@ class MessageProducer(ProducerSteps):
     def send(
         self,
         message: Sendable,
-        *misplaced: Never,
+        *,
         destination: Destination | None = None,
         delivery_mode: DeliveryMode | None = None,
         priority: int | None = None,
@@ -56,7 +55,6 @@ class MessageProducer(ProducerSteps):
             message: a `Message`, or the body of a new one: text, bytes, or an object that goes as JSON: a dict,
                 a list, a dataclass, a Struct of msgspec or a model of pydantic. To set headers of such a message make
                 it with `Session.create_json_message()`.
-            misplaced: nothing: what follows is given by name.
             destination: for a producer that was created without one.
             delivery_mode: this and the next three override the producer's.
             priority: 0 to 9, higher first.
@@ -75,8 +73,6 @@ class MessageProducer(ProducerSteps):
             ResourceAllocationError: the broker has no room.
             JMSError: the broker refused it for another reason, or the connection is gone for good.
         """
-        if misplaced:
-            raise misplaced_error(message)
         # `_send` without its steps, and its turn without calls: most sends wait for nothing, and pay for nothing else.
         turn: ThreadTurn = self._turn  # type: ignore[assignment]
         holder = turn.holder

@@ -6,7 +6,6 @@ Do not edit: `tools/make_faces.py` writes this from `calls/producer_steps.py`.
 from __future__ import annotations
 
 from types import TracebackType
-from typing import Never
 
 from legato.client.aio.steps import drive, leave_block
 from legato.client.calls.leaving import in_flight
@@ -34,7 +33,7 @@ class MessageProducer(ProducerSteps):
     async def send(
         self,
         message: Sendable,
-        *misplaced: Never,
+        *,
         destination: Destination | None = None,
         delivery_mode: DeliveryMode | None = None,
         priority: int | None = None,
@@ -54,7 +53,6 @@ class MessageProducer(ProducerSteps):
             message: a `Message`, or the body of a new one: text, bytes, or an object that goes as JSON: a dict,
                 a list, a dataclass, a Struct of msgspec or a model of pydantic. To set headers of such a message make
                 it with `Session.create_json_message()`.
-            misplaced: nothing: what follows is given by name.
             destination: for a producer that was created without one.
             delivery_mode: this and the next three override the producer's.
             priority: 0 to 9, higher first.
@@ -76,7 +74,6 @@ class MessageProducer(ProducerSteps):
         await drive(
             self._send(
                 message,
-                *misplaced,
                 destination=destination,
                 delivery_mode=delivery_mode,
                 priority=priority,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
-from typing import Any, Never
+from typing import Any
 
 from legato.client.calls.attributes import check_attribute
 from legato.client.calls.described import described
@@ -181,7 +181,7 @@ class ProducerSteps:
     def _send(
         self,
         message: Sendable,
-        *misplaced: Never,
+        *,
         destination: Destination | None = None,
         delivery_mode: DeliveryMode | None = None,
         priority: int | None = None,
@@ -201,7 +201,6 @@ class ProducerSteps:
             message: a `Message`, or the body of a new one: text, bytes, or an object that goes as JSON: a dict,
                 a list, a dataclass, a Struct of msgspec or a model of pydantic. To set headers of such a message make
                 it with `Session.create_json_message()`.
-            misplaced: nothing: what follows is given by name.
             destination: for a producer that was created without one.
             delivery_mode: this and the next three override the producer's.
             priority: 0 to 9, higher first.
@@ -220,8 +219,6 @@ class ProducerSteps:
             ResourceAllocationError: the broker has no room.
             JMSError: the broker refused it for another reason, or the connection is gone for good.
         """
-        if misplaced:
-            raise misplaced_error(message)
         turn = self._turn
         if not turn.acquire(False):
             raise self._guard.misused()
@@ -417,15 +414,6 @@ class ProducerSteps:
 
     def _leave(self, error: BaseException | None) -> Steps[None]:
         return leaving(self._close(), self._channel.transport, error)
-
-
-def misplaced_error(first: object) -> TypeError:
-    """Arguments as the context's producer takes them, or Jakarta Messaging's."""
-    order = "the message comes first" if isinstance(first, Destination) else "only the message is given without a name"
-    return TypeError(
-        f"In MessageProducer.send() {order}: send(message), and of a producer that was created without a destination "
-        "send(message, destination=queue). JMSContext.create_producer().send(queue, message) is the other way round."
-    )
 
 
 def _wrong_header(mode: object, priority: object, time_to_live_ms: object, delivery_delay_ms: object) -> JMSError:
