@@ -32,6 +32,11 @@ def test_what_is_sent_can_be_browsed_and_then_received_once(pair: BrokerPair) ->
     assert legato(pair, "receive", "tea", "--count", "0", "--wait", "0").stdout == "green\nblack\n"
     empty = legato(pair, "browse", "tea")
     assert (empty.returncode, empty.stdout, empty.stderr) == (0, "", "no message waits in tea\n")
+    starred = legato(pair, "send", "tea.*", "white")
+    assert (starred.stdout, starred.stderr) == (
+        "sent 1 to tea.*\n",
+        "tea.* is the name of one queue: in a name * and # are no wildcards.\n",
+    )
     again = legato(pair, "receive", "tea", "--wait", "0.5")
     assert (again.returncode, again.stdout) == (1, "")
 
@@ -44,7 +49,8 @@ def test_a_queue_that_is_not_there_is_told_and_browsing_makes_none(pair: BrokerP
     received = legato(pair, "receive", "lapsan", "--wait", "0")
     assert (received.returncode, received.stdout) == (1, "")
     assert received.stderr == (
-        f"no message came from lapsan within 0 s; the queue is new, made by this command. Before: {sentence}"
+        "no message came from lapsan within 0 s. There was no such queue: this command made it. Did you mean lapsang? "
+        "`legato queue delete` takes it away.\n"
     )
     again = legato(pair, "receive", "lapsan", "--wait", "0")
     assert again.stderr == "no message came from lapsan within 0 s\n"

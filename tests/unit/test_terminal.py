@@ -8,8 +8,9 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from pydantic import BaseModel, ValidationError
 
-from legato.administration.dead_letters import TRACE_ID, Letter
+from legato.administration.dead_letters import TRACE_ID, Letter, chosen
 from legato.administration.flow_traces import Step
 from legato.cli import dead_letter_rendering, drill, query_output, rendering
 from legato.cli.flows import print_steps
@@ -58,6 +59,38 @@ def print_letters(name: str) -> list[str]:
     found = [letter(name), letter(name + "2")]
     dead_letter_rendering.print_letters(found, as_json=False)
     return ["attempts", "cause", "trace id", "reason", found[0].cause, "ConnectionRefusedError:", f"order:{name}"]
+
+
+def test_ids_of_one_producer_are_told_apart_by_their_ends(capsys: pytest.CaptureFixture[str]) -> None:
+    """They were shown whole, as they begin alike; what is shown names the letter for the other commands."""
+    one, other = "3f6d2a1e-5b7c-4a0f-9c3d-0a1b2c3d4e5f", "8a6d2a1e-5b7c-4a0f-9c3d-0a1b2c3d4e5f"
+    found = [letter(f"{one}:{number}") for number in (1, 11, 12, 211)] + [letter(f"{other}:11")]
+    dead_letter_rendering.print_letters(found, as_json=False)
+    shown = [line.split()[0] for line in capsys.readouterr().out.splitlines() if f"order:{one[:8]}" in line]
+    assert shown[0] == "3f6d2a1e...5f:1"
+    assert len(shown) == 4
+    for each, name in zip(found, shown, strict=False):
+        assert chosen(found, "DLQ.tea", [name]) == [each]
+
+
+def test_of_a_body_that_pydantic_refused_the_field_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    class Book(BaseModel):
+        title: str
+        pages: int
+
+    def refused(body: str) -> Letter:
+        with pytest.raises(ValidationError) as raised:
+            Book.model_validate_json(body)
+        message = TextMessage(body)
+        message.message_id = f"ID:{body}"
+        return Letter("DLQ.tea", message, {EXCEPTION: f"ValidationError: {raised.value}"})
+
+    letters = [refused('{"title": "tea"}'), refused('{"title": "tea", "pages": "ten"}'), refused('{"title": 1}')]
+    dead_letter_rendering.print_letters(letters, as_json=False)
+    said = " ".join(capsys.readouterr().out.split())
+    assert "ValidationError: 1 validation error for Book: pages: Field required" in said
+    assert "2 validation errors for Book: title: Input should be a valid string" in said
+    assert len({each.cause for each in letters}) == 3
 
 
 def print_causes(name: str) -> list[str]:

@@ -35,6 +35,9 @@ UNDONE = "legato_undone"
 TRACE_ID = "legato_trace_id"
 STACK_TRACE = "legato_stack_trace"
 
+ELLIPSIS = "..."
+"""Stands for the middle of an id that is shown cut."""
+
 FRAME = re.compile(r' +File ".*", line \d+')
 """A line of a Python traceback that names a place."""
 
@@ -74,6 +77,11 @@ class Letter:
         """The exception without its traceback, or if nobody told of one what the broker says."""
         told = str(self.properties.get(EXCEPTION) or "")
         return (exception_of(told) if told else str(self.properties.get(CAUSE) or "")) or "unknown"
+
+    @property
+    def summary(self) -> str:
+        """The reason in one line."""
+        return summary_of(self.reason)
 
     @property
     def stack_trace(self) -> str:
@@ -147,10 +155,17 @@ def exception_of(told: str) -> str:
     return "\n".join(rest[after:]).rstrip() or told
 
 
+def summary_of(reason: str) -> str:
+    """The first line of a reason; of a body that pydantic refused, with the first field and what is wrong with it."""
+    first, *rest = reason.splitlines() or [""]
+    if " validation error" in first and len(rest) > 1 and rest[1].startswith("  "):
+        return f"{first}: {rest[0]}: {rest[1].strip().partition(' [type=')[0]}"
+    return first
+
+
 def general(reason: str) -> str:
     """A reason without what differs from message to message."""
-    first = reason.splitlines()[0] if reason else ""
-    first = re.sub(r"'[^']*'|\"[^\"]*\"", "'…'", first)
+    first = re.sub(r"'[^']*'|\"[^\"]*\"", "'…'", summary_of(reason))
     return re.sub(r"\b[0-9a-fA-F-]{8,}\b|\d+", "#", first)
 
 
@@ -234,7 +249,7 @@ def chosen(
 
     Args:
         queue: whose they are, for errors.
-        names: ids, or what only one id begins with; empty for all.
+        names: ids, what only one id begins with, or its beginning and end with ELLIPSIS between; empty for all.
         cause, trace: see `matching`.
         limit: at most so many; 0 for all.
 
@@ -268,7 +283,12 @@ def none_matches(found: Sequence[Letter], queue: str, cause: str, trace: str) ->
 
 def _named(found: Sequence[Letter], name: str, queue: str) -> Letter:
     plain = name.removeprefix("ID:")
-    matched = [letter for letter in found if letter.id.removeprefix("ID:").startswith(plain)]
+    begins, cut, ends = plain.partition(ELLIPSIS)
+    matched = [
+        letter
+        for letter in found
+        if letter.id.removeprefix("ID:").startswith(begins) and letter.id.endswith(ends if cut else "")
+    ]
     exact = [letter for letter in matched if letter.id.removeprefix("ID:") == plain]
     if len(exact or matched) == 1:
         return (exact or matched)[0]

@@ -33,7 +33,7 @@ def browse(
     ):
         connection.start()
         if missing := missing_queue(connection, url, queue):
-            raise InvalidDestinationError(missing)  # a browser would make the queue
+            raise InvalidDestinationError(f"There is no queue {queue!r}. {missing}")  # a browser would make the queue
         with session.create_browser(session.create_queue(queue)) as messages:
             message = None
             for message in islice(messages, count or None):

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from itertools import pairwise, takewhile
 from typing import Any
 
 from rich.table import Table
 from rich.text import Text
 
 from legato.administration.dead_letters import (
+    ELLIPSIS,
     MUTED_AT_MS,
     MUTED_BY,
     MUTED_REASON,
@@ -25,6 +27,7 @@ from legato.quoting import lines, quoted, sentence
 from legato.terminal import Terminal, add_row, cell
 
 ID_CHARS_MIN = 8
+ID_END_CHARS_MIN = 4
 _WHO = {
     "legato_trace_id": "trace id",
     "legato_flow_id": "flow",
@@ -77,7 +80,7 @@ def _as_cause(same: Sequence[Letter]) -> dict[str, Any]:
     reasons = {letter.reason for letter in same}
     return {
         "cause": same[0].cause,
-        "reason": _first_line(same[0].reason) if len(reasons) == 1 else general(same[0].reason),
+        "reason": same[0].summary if len(reasons) == 1 else general(same[0].reason),
         "count": len(same),
         "first_ms": min(letter.dead_since_ms for letter in same),
         "last_ms": max(letter.dead_since_ms for letter in same),
@@ -99,25 +102,34 @@ def print_letters(found: Sequence[Letter], *, as_json: bool) -> None:
     short = _short_ids(found)
     for letter in found:
         attempts = letter.properties.get("legato_attempts") or letter.attempts
-        age, reason = _age(letter.dead_since_ms), sentence(_first_line(letter.reason))
+        age, reason = _age(letter.dead_since_ms), sentence(letter.summary)
         trace_id = quoted(letter.trace_id) if letter.trace_id else ""
         add_row(table, quoted(short[letter.id]), age, quoted(attempts), letter.cause, trace_id, reason)
     Terminal().print(table)
 
 
 def _short_ids(found: Sequence[Letter]) -> dict[str, str]:
-    """Beginnings of ids that tell them apart."""
-    ids = sorted({letter.id.removeprefix("ID:") for letter in found})
+    """What tells ids apart: their beginnings, or of a producer's, which differ at the end only, that as well."""
+    ids = {letter.id: letter.id.removeprefix("ID:") for letter in found}
+    same_begins = _same_begins(ids.values())
+    same_ends = _same_begins(one[::-1] for one in ids.values())
     short = {}
-    for at, one in enumerate(ids):
-        length = ID_CHARS_MIN
-        for other in ids[max(at - 1, 0) : at] + ids[at + 1 : at + 2]:
-            same = next(
-                (n for n, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(map(len, (one, other)))
-            )
-            length = max(length, same + 1)
-        short[one] = one[:length]
-    return {letter.id: short[letter.id.removeprefix("ID:")] for letter in found}
+    for whole, one in ids.items():
+        beginning = one[: max(ID_CHARS_MIN, same_begins[one] + 1)]
+        ends = max(ID_END_CHARS_MIN, same_ends[one[::-1]] + 1)
+        cut = f"{one[:ID_CHARS_MIN]}{ELLIPSIS}{one[-ends:]}"
+        short[whole] = min(beginning, cut, key=len)
+    return short
+
+
+def _same_begins(words: Iterable[str]) -> dict[str, int]:
+    """With how many letters of each word another one begins as well."""
+    known = sorted(set(words))
+    same = dict.fromkeys(known, 0)
+    for one, other in pairwise(known):
+        shared = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False)))
+        same[one], same[other] = max(same[one], shared), shared
+    return same
 
 
 def print_letter(letter: Letter, *, as_json: bool) -> None:
@@ -158,10 +170,6 @@ def _attempt(attempt: dict[str, Any]) -> str:
     at_ms = attempt.get("at_ms", 0)
     at = _time(at_ms) if isinstance(at_ms, int) else "?"
     return f"{at}  {sentence(attempt.get('cause', ''))}"
-
-
-def _first_line(text: str) -> str:
-    return next(iter(text.splitlines()), "")
 
 
 def _body(letter: Letter) -> str:

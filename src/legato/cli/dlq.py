@@ -31,7 +31,8 @@ app = Commands(
     name="dlq",
     help="Dead letters: list them by cause, show, edit, reissue and mute them.",
     epilog="Begin with `legato dlq list`. QUEUE is a dead-letter queue, such as DLQ.orders, or the queue its messages "
-    "came from, such as orders. ID is a message id, or the unique beginning of one.",
+    "came from, such as orders. ID is a message id, the unique beginning of one, or its beginning and end as the "
+    "list shows them.",
 )
 
 LettersArgument = Annotated[

@@ -40,7 +40,7 @@ def rows(url: str, type: str, match: str = "") -> Iterator[dict[str, Any]]:
 
 
 def missing_queue(connection: Connection, url: str, name: str) -> str | None:
-    """The sentence that there is no such queue; None if there is one, or if this user may not ask."""
+    """What may have been meant if there is no such queue; None if there is one, or if this user may not ask."""
     from legato.client.management import Requester
 
     try:
@@ -48,7 +48,7 @@ def missing_queue(connection: Connection, url: str, name: str) -> str | None:
         asking.request("read", "queue", name, {})
         asking.close()
     except JMSError as error:
-        return f"{error} {_like(url, 'queue', name)}" if str(error) == f"There is no queue {name!r}." else None
+        return _like(url, "queue", name) if str(error) == f"There is no queue {name!r}." else None
     return None
 
 

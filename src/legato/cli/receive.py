@@ -48,6 +48,8 @@ def receive(
             message.acknowledge()
             received += 1
     if not received:
-        made = f"; the queue is new, made by this command. Before: {missing}" if missing else ""
-        say(f"no message came from {quoted(queue)} within {wait_s:g} s{made}", err=True)
+        said = f"no message came from {quoted(queue)} within {wait_s:g} s"
+        if missing:
+            said += f". There was no such queue: this command made it. {missing} `legato queue delete` takes it away."
+        say(said, err=True)
         raise typer.Exit(1)

@@ -11,7 +11,10 @@ import typer
 
 from legato.cli.options import URL_DEFAULT, QueueArgument, UrlOption
 from legato.cli.output import say
+from legato.quoting import quoted
 
+WILDCARDS = frozenset("*#")
+"""Of patterns, such as `legato queues 'orders.*'` takes."""
 BLOCKED_TOLD_AFTER_S = 3.0
 """A broker that takes no message for so long is told of: it holds back who sends to a full address."""
 
@@ -62,7 +65,9 @@ def send(
             sent += 1
         with patience.waiting():
             producer.flush()
-    say(f"sent {sent} to {queue}")
+    say(f"sent {sent} to {quoted(queue)}")
+    if not WILDCARDS.isdisjoint(queue):
+        say(f"{quoted(queue)} is the name of one queue: in a name * and # are no wildcards.", err=True)
 
 
 class Patience:

@@ -216,7 +216,7 @@ def entry_of(letter: Letter, interned: dict[str, str]) -> Entry:
     def one(text: str) -> str:
         return interned.setdefault(text, text) if len(interned) < LETTERS_MAX else text
 
-    reason = next(iter(letter.reason.splitlines()), "")
+    reason = letter.summary
     attempts = letter.properties.get("legato_attempts")
     return Entry(
         letter.id,
