@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shlex
 import signal
 import sqlite3
 import subprocess
@@ -33,7 +32,9 @@ class Reader:
 
     directory: Path
     ports: dict[str, str]
-    running: list[tuple[str, subprocess.Popen[bytes]]] = field(default_factory=list)
+    running: list[subprocess.Popen[bytes]] = field(default_factory=list)
+    in_background: int = 0
+    """The process of the last command with `&`, as the shell has it in `$!`."""
     printed: str = ""
 
     def own(self, text: str) -> str:
@@ -54,12 +55,15 @@ class Reader:
             command = command.replace("4c1f09aa", dead_letter)
         if command.startswith(DONE_BY_THE_TEST):
             return
-        if command.startswith("pkill -9 -f "):
-            self.kill(self.own(shlex.split(command)[-1]))
+        if command == "kill -9 $!":
+            self.kill(self.in_background)
+        elif command == "kill -9 4711":
+            self.kill(self.number_in_first_line("broker-0.err"))
         elif command.startswith("legato serve"):
             self.serve(self.own(command))
         elif command.endswith(" &"):
             self.begin(self.own(command.removesuffix(" &")))
+            self.in_background = self.running[-1].pid
         else:
             self.printed = self.run(self.own(command))
 
@@ -79,22 +83,28 @@ class Reader:
 
     def serve(self, command: str) -> None:
         """Start a broker, and see that it says what it is."""
-        log = self.begin(f"{command} 2>/dev/null >broker-{len(self.running)}.log", f"broker-{len(self.running)}.log")
+        name = f"broker-{len(self.running)}"
+        log = self.begin(f"{command} 2>{name}.err >{name}.log", f"{name}.log")
         self.until(lambda: re.search(r"^(active epoch=|backup)", log.read_text(), re.MULTILINE) is not None)
 
     def begin(self, command: str, log: str = "shop.log") -> Path:
         """Start a program that goes on in the background."""
         process = subprocess.Popen(f"exec {command}", shell=True, cwd=self.directory, env=self.environment)
-        self.running.append((command, process))
+        self.running.append(process)
         self.until(lambda: (self.directory / log).exists())
         return self.directory / log
 
-    def kill(self, pattern: str) -> None:
-        """SIGKILL the one program whose command matches, as pkill does."""
-        [(command, process)] = [(command, process) for command, process in self.running if re.search(pattern, command)]
+    def kill(self, number: int) -> None:
+        """SIGKILL a process by its number."""
+        [process] = [process for process in self.running if process.pid == number]
         process.kill()
         process.wait(STEP_S)
-        self.running.remove((command, process))
+        self.running.remove(process)
+
+    def number_in_first_line(self, log: str) -> int:
+        """The number of a broker's process, where its log says it."""
+        [number] = re.findall(r"process (\d+)", (self.directory / log).read_text().splitlines()[0])
+        return int(number)
 
     def expect(self, pattern: str, again: str) -> None:
         """See what the page shows; the command is repeated until then, as the page says."""
@@ -135,9 +145,9 @@ def reader(tmp_path: Path) -> Iterator[Reader]:
         ports = {"5672": str(one.getsockname()[1]), "5673": str(other.getsockname()[1])}
     reader = Reader(tmp_path, ports)
     yield reader
-    for _, process in reader.running:
+    for process in reader.running:
         process.send_signal(signal.SIGTERM)
-    for _, process in reader.running:
+    for process in reader.running:
         process.wait(STEP_S)
 
 
@@ -154,10 +164,10 @@ def test_a_reader_of_the_tutorial_sees_what_it_says(reader: Reader) -> None:
             reader.expect(text, again=last)
         else:
             for command in text.splitlines():
-                if command.startswith("pkill -9"):
+                if command.startswith("kill -9"):
                     reader.until(lambda: reader.sold() > 1)
                     assert reader.sold() < int(reader.own("2001")), "all was done before the kill"
                     kills += 1
                 reader.enter(command)
-                last = reader.own(command) if not command.startswith("pkill") else last
+                last = reader.own(command) if not command.startswith("kill") else last
     assert kills == 2
