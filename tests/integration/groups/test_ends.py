@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import pytest
 
 from legato.client import ConnectionFactory, Queue
 from legato.errors import IllegalStateError, JMSError
-from legato.spark.connector.requests import Requests
+from legato.spark.connector.requests import Requests, Unknown
 from tests.attacks.ground import listening
 from tests.attacks.secrets import _offer_plain
 from tests.integration.groups.conftest import Connect, Groups
@@ -86,6 +87,23 @@ def test_what_asks_management_reaches_a_group_by_its_name(calm_groups: Groups) -
     try:
         assert requests.ask("read", "broker")["group"]["name"] == "rest"
         assert requests.host == f"127.0.0.1:{calm_groups.ports['rest']}"
+    finally:
+        requests.close()
+
+
+def test_a_broker_says_where_addresses_are_and_refuses_what_is_no_list(calm_groups: Groups) -> None:
+    requests = Requests(calm_groups.url("orders"))
+    try:
+        asked = json.dumps(["orders.a", "rest.a", "DLQ.rest.a", "$status"])
+        assert requests.ask("read", "group", addresses=asked) == {
+            "name": "orders",
+            "groups": ["orders", "rest"],
+            "elsewhere": {"rest.a": "rest", "DLQ.rest.a": "rest"},
+        }
+        assert requests.ask("read", "group")["elsewhere"] == {}
+        for bad in ("[", "{}", "[1]", "[" * 100_000, json.dumps(["a"] * 1001)):
+            with pytest.raises(Unknown, match="addresses is a JSON list of texts, at most 1000"):
+                requests.ask("read", "group", addresses=bad)
     finally:
         requests.close()
 

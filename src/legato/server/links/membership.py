@@ -98,6 +98,15 @@ class Membership:
         """What new names of temporary destinations begin with, so that any group can tell whose they are."""
         return prefix if self._directory is None else f"{prefix}{self.name}/"
 
+    def whereabouts(self, addresses: Iterable[str]) -> dict[str, Any]:
+        """Names of this group and of all, both empty if there are none, and by address whose those of others are."""
+        group_map = self.map
+        if group_map is None:
+            return {"name": "", "groups": [], "elsewhere": {}}
+        owners = {address: self.owner_of(address) for address in addresses}
+        elsewhere = {address: each.name for address, each in owners.items() if each and each.name != self.name}
+        return {"name": self.name, "groups": [each.name for each in group_map.group], "elsewhere": elsewhere}
+
     def _elsewhere(self, address: str, group: Group) -> Elsewhere:
         return Elsewhere(
             f"{address!r} is an address of the group {group.name!r}, which other brokers serve: "

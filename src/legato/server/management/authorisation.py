@@ -32,6 +32,8 @@ class Authorisation:
         operation = arguments.get("operation")
         operation = operation.lower() if isinstance(operation, str) else ""
         kind = str(arguments.get("type"))
+        if kind == "group":
+            return  # Links tell everybody where an address is.
         if kind == "assignment":
             self._demand_for_assignment(rights, operation, arguments)
         elif kind == "stage":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Set
+from collections.abc import Callable, Iterable, Iterator, Set
 from typing import Any
 
 import msgspec
@@ -21,7 +21,7 @@ from legato.server.links.subscription_names import DURABLE_PREFIX, VOLATILE_PREF
 from legato.server.management import connection_views
 from legato.server.management.assignments import Pipelines
 from legato.server.management.authorisation import Authorisation
-from legato.server.management.requests import Pending, Rejection, number, properties, text
+from legato.server.management.requests import Pending, Rejection, number, properties, text, texts
 from legato.server.management.staged_batches import Stages
 from legato.server.management.views import Inspector
 from legato.server.shell import Peer
@@ -47,6 +47,7 @@ class Operations:
         stages: performs what is asked of type `stage`.
         spread: does work in steps, some in each turn of the loop, and calls what it is given if that fails.
         peers: those that are connected.
+        whereabouts: see `Membership.whereabouts`.
     """
 
     def __init__(
@@ -63,6 +64,7 @@ class Operations:
         spread: Callable[[Iterator[None], Callable[[str], None]], None],
         peers: Set[Peer],
         damaged: DamagedQueues,
+        whereabouts: Callable[[Iterable[str]], dict[str, Any]],
     ) -> None:
         self._broker = broker
         self._authorisation = Authorisation(broker)
@@ -73,6 +75,7 @@ class Operations:
         self._spread = spread
         self._peers = peers
         self._damaged = damaged
+        self._whereabouts = whereabouts
         self._update_settings = update
         self._by_type = {"assignment": pipelines.perform, "stage": stages.perform}
         self._by_name: dict[str, Callable[[dict[str, Any]], Any]] = {
@@ -107,6 +110,8 @@ class Operations:
         operation = arguments.get("operation")
         if arguments.get("type") == "user" and operation == "read":
             return _describe(rights)
+        if arguments.get("type") == "group" and operation == "read":
+            return self._whereabouts(texts(arguments, "addresses", PAGE_ROWS_MAX))
         special = self._by_type.get(str(arguments.get("type")))
         if special is not None and isinstance(operation, str):
             return special(operation.lower(), arguments, rights, realm)

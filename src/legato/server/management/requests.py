@@ -86,20 +86,36 @@ def flag(arguments: dict[str, Any], key: str) -> bool:
     return value
 
 
+def texts(arguments: dict[str, Any], key: str, count_max: int) -> list[str]:
+    """Texts: JSON text of a list; none if it is not given.
+
+    Raises:
+        Rejection: it is something else, or has more than `count_max`.
+    """
+    found = _json(arguments.get(key, "[]"))
+    if not isinstance(found, list) or len(found) > count_max or not all(isinstance(each, str) for each in found):
+        raise Rejection(f"{key} is a JSON list of texts, at most {count_max}.")
+    return found
+
+
 def properties(arguments: dict[str, Any]) -> dict[str, str | int]:
     """Properties for messages: JSON text of an object with texts, whole numbers and truth values.
 
     Raises:
         Rejection: it is something else, or a number of more than 64 bits.
     """
-    given = arguments.get("properties", "{}")
-    try:
-        found = json.loads(given)
-    except (TypeError, ValueError, RecursionError):
-        found = None
+    found = _json(arguments.get("properties", "{}"))
     if not isinstance(found, dict) or not all(_is_plain(value) for value in found.values()):
         raise Rejection("properties is a JSON object of texts, whole numbers and truth values.")
     return found
+
+
+def _json(given: Any) -> Any:
+    """What a text says in JSON; None if that is nothing."""
+    try:
+        return json.loads(given)
+    except (TypeError, ValueError, RecursionError):
+        return None
 
 
 def _is_plain(value: Any) -> bool:

@@ -314,6 +314,7 @@ class Service:
             spreading.add,
             self.peers,
             self.damaged,
+            self.membership.whereabouts,
         )
 
     # -- for peers ---------------------------------------------------------------------------------------------

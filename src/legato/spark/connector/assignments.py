@@ -11,6 +11,7 @@ import msgspec
 
 from legato.errors import JMSError
 from legato.quoting import quoted
+from legato.spark.connector.broker_groups import BrokerGroups
 from legato.spark.connector.offsets import Offset, shares
 from legato.spark.connector.option_parsing import LATEST
 from legato.spark.connector.options import SourceOptions
@@ -55,17 +56,6 @@ class Limits(msgspec.Struct, frozen=True):
         return self.rows == NO_LIMIT and not self.size
 
 
-def matching(requests: Requests, pattern: str, *, topics: bool) -> tuple[str, ...]:
-    """The names of the queues or topics that match a pattern."""
-    names: list[str] = []
-    more = True
-    while more:
-        found = requests.ask("query", "topic" if topics else "queue", match=pattern, offset=len(names))
-        names += [row["name"] for row in found["results"]]
-        more = found["more"]
-    return tuple(names)
-
-
 class Places:
     """Asks the broker for the assignments of a stream; connects when it is asked something.
 
@@ -76,7 +66,7 @@ class Places:
         self._options = options
         self._outlives_queues = bool(options.pattern) or not options.fail_on_data_loss
         """Whether a queue that is deleted is the end of that address only, not of the stream."""
-        self._requests: Requests | None = None
+        self._groups: BrokerGroups | None = None
         self._is_known = False
         """Whether the stream has read something from the broker, in this process or in an earlier one."""
         self._opening = threading.RLock()
@@ -106,7 +96,9 @@ class Places:
         with self._opening:
             known = tuple(known)
             self._is_known = self._is_known or bool(known)
-            for address in self._addresses():
+            addresses = self._addresses()
+            self._connected().locate((*addresses, *known))
+            for address in addresses:
                 place = self.by_address.get(address)
                 if place is None or place.has_ended:
                     self._put(address, self._open(address, again=place is not None))
@@ -121,7 +113,7 @@ class Places:
             if number > place.last and place.name:
                 raise _ahead(self._options.subscription_of(address), address, number, place.last)
             if number > place.acknowledged and place.name:
-                self._note(place, self._ask("acknowledge", place.name, fence=place.fence, through=number))
+                self._note(place, self._ask("acknowledge", address, place.name, fence=place.fence, through=number))
 
     def begin_reading(self, ends: Offset) -> None:
         """The stream is about to read all numbers up to those."""
@@ -130,7 +122,7 @@ class Places:
             for address, number in ends.items():
                 place = self.of(address)
                 if place.begun is not None and number > place.begun and place.name:
-                    self._ask("begin", place.name, fence=place.fence, through=number)
+                    self._ask("begin", address, place.name, fence=place.fence, through=number)
                     place.begun = number
 
     def begun_of(self, done: Offset) -> Offset | None:
@@ -147,7 +139,7 @@ class Places:
         for address, number in done.items():
             place = self.of(address)
             if number > place.acknowledged and place.name and not place.has_ended:
-                self._ask("release", place.name)
+                self._ask("release", address, place.name)
 
     def plan(self, planned: Offset, limits: Limits, targets: Mapping[str, int] | None) -> Offset:
         """Up to where the next batch goes: what was assigned before it was planned comes first.
@@ -171,8 +163,12 @@ class Places:
 
     def close(self) -> None:
         """Close the connection, if there is one."""
-        if self._requests is not None:
-            self._requests.close()
+        if self._groups is not None:
+            self._groups.close()
+
+    def group_of(self, address: str) -> str:
+        """The group of brokers that has an address; empty for that of the query's URL."""
+        return self._connected().group_of(address)
 
     def _available(self, planned: Offset, targets: Mapping[str, int] | None) -> dict[str, int]:
         ends = {
@@ -198,7 +194,7 @@ class Places:
         if place.has_ended:
             return
         try:
-            self._note(place, self._ask("assign", place.name, fence=place.fence, **arguments))
+            self._note(place, self._ask("assign", address, place.name, fence=place.fence, **arguments))
         except Missing as error:
             if not self._outlives_queues:
                 raise Missing(f"{error} Set the option failOnDataLoss to false to go on without it.") from None
@@ -218,8 +214,8 @@ class Places:
         try:
             told = self._ask(
                 "open",
+                address,
                 subscription=self._options.subscription_of(address),
-                address=address,
                 topic=self._options.is_topic,
                 latest=self._options.starting_offsets == LATEST,
                 selector=self._options.selector,
@@ -244,7 +240,7 @@ class Places:
         """
         subscription = self._options.subscription_of(address)
         try:
-            told = self._ask("resume", subscription=subscription, address=address, topic=self._options.is_topic)
+            told = self._ask("resume", address, subscription=subscription, topic=self._options.is_topic)
         except Missing:
             return Place("", 0, 0, 0, 0, has_ended=True)
         if told.pop("source"):
@@ -265,18 +261,22 @@ class Places:
         options = self._options
         if not options.pattern:
             return options.addresses
-        return matching(self._connected(), options.pattern, topics=options.is_topic)
+        return self._connected().matching(options.pattern, topics=options.is_topic)
 
     def _note(self, place: Place, told: dict[str, Any]) -> None:
         place.acknowledged, place.last, place.waiting = told["acknowledged"], told["last"], told["waiting"]
 
-    def _ask(self, operation: str, name: str = "", **arguments: str | int | bool) -> Any:
-        return self._connected().ask(operation, "assignment", name, **arguments)
+    def _ask(self, operation: str, address: str, name: str = "", **arguments: str | int | bool) -> Any:
+        """Ask the broker that has the address; without a name about the address itself."""
+        what = {} if name else {"address": address}
+        return self._connected().of(address).ask(operation, "assignment", name, **what, **arguments)
 
-    def _connected(self) -> Requests:
-        if self._requests is None:
-            self._requests = Requests(self._options.url, self._options.patience, is_known=self._is_known)
-        return self._requests
+    def _connected(self) -> BrokerGroups:
+        if self._groups is None:
+            self._groups = BrokerGroups(
+                self._options.url, lambda url: Requests(url, self._options.patience, is_known=self._is_known)
+            )
+        return self._groups
 
 
 def _foreign(address: str) -> JMSError:

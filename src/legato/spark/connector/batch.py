@@ -15,7 +15,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from legato.bulk.requests import PLAN, PlannedPart, PlanRequest
 from legato.errors import ConfigError
 from legato.quoting import quoted
-from legato.spark.connector.assignments import matching
+from legato.spark.connector.broker_groups import BrokerGroups, url_of_group
 from legato.spark.connector.mistakes import told_at_once
 from legato.spark.connector.modes import why_no_batch
 from legato.spark.connector.offsets import Range, together
@@ -44,13 +44,14 @@ class BatchReader(DataSourceReader):
 
     @told_at_once
     def partitions(self) -> list[RangePartition]:
-        requests = self._requests
+        options = self._options
+        groups = BrokerGroups(options.url, lambda url: shared_requests(url, options.patience))
         pieces: list[tuple[Range, int]] = []
-        names = self._names(requests)
+        names = self._names(groups)
         count = self._options.min_partitions or _PARTITIONS
         for address, name in names.items():
             try:
-                planned = self._planned(requests, address, name, max(-(-count // len(names)), 1))
+                planned = self._planned(groups, address, name, max(-(-count // len(names)), 1))
             except Missing:
                 if self._options.pattern and not self._options.is_topic:
                     # It was deleted since.
@@ -61,7 +62,7 @@ class BatchReader(DataSourceReader):
                     f"There is no {what} {quoted(named)}. A batch creates none; `legato {what}s` lists those there are."
                 ) from None
             if self._options.starting_times_strategy == ERROR:
-                self._require_newer(requests, address, [each for each, _ in planned])
+                self._require_newer(groups.of(address), address, [each for each, _ in planned])
             pieces += planned
         share = -(-sum(rows for _, rows in pieces) // count)
         if not self._options.min_partitions:
@@ -79,26 +80,25 @@ class BatchReader(DataSourceReader):
     def _rows(self, each: Range) -> Iterator[pa.RecordBatch]:
         frames = Frames(self._options, each.address)
         wanted = Wanted(self._options, each.address)
-        for frame in read_frames(self._requests, each, bare=frames.is_bare, body_bytes_max=frames.body_bytes_max):
+        requests = shared_requests(url_of_group(self._options.url, each.group), self._options.patience)
+        for frame in read_frames(requests, each, bare=frames.is_bare, body_bytes_max=frames.body_bytes_max):
             if (shown := wanted.of(frame)).num_rows:
                 yield frames.rows(shown, unexpired_at=datetime.now(UTC))
 
-    @property
-    def _requests(self) -> Requests:
-        return shared_requests(self._options.url, self._options.patience)
-
-    def _names(self, requests: Requests) -> dict[str, str]:
+    def _names(self, groups: BrokerGroups) -> dict[str, str]:
         """What is read, and under which name the broker has it."""
         options = self._options
         addresses = options.addresses
         if options.pattern:
-            addresses = matching(requests, options.pattern, topics=options.is_topic)
+            addresses = groups.matching(options.pattern, topics=options.is_topic)
+        groups.locate(addresses)
         if not options.is_topic:
             return {queue: queue for queue in addresses}
         return {topic: _address_of(options.subscription_of(topic)) for topic in addresses}
 
-    def _planned(self, requests: Requests, address: str, name: str, wanted: int) -> list[tuple[Range, int]]:
+    def _planned(self, groups: BrokerGroups, address: str, name: str, wanted: int) -> list[tuple[Range, int]]:
         """What is there at an address, in about as many pieces as are wanted, and how many rows each has."""
+        requests, group = groups.of(address), groups.group_of(address)
         after, through = bounds_of(self._options, address)
         arguments = {"after": after} if through == LAST else {"after": after, "through": through}
         told = requests.ask_ticket("assignment", name, **arguments)
@@ -107,7 +107,7 @@ class BatchReader(DataSourceReader):
             request = msgspec.msgpack.encode(PlanRequest(ticket, wanted))
             [result] = client.do_action(flight.Action(PLAN, request), requests.show(ticket))
         planned = msgspec.msgpack.decode(result.body.to_pybytes(), type=list[PlannedPart])
-        return [(Range(address, name, part.after, part.through), part.rows) for part in planned]
+        return [(Range(address, name, part.after, part.through, group), part.rows) for part in planned]
 
     def _require_newer(self, requests: Requests, address: str, ranges: list[Range]) -> None:
         """Refuse a starting time after all that there is."""

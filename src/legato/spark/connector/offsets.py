@@ -12,12 +12,17 @@ Offset = dict[str, int]
 
 
 class Range(msgspec.Struct, frozen=True):
-    """Numbers above `after` up to `through` of what is kept under `name` at the broker for `address`."""
+    """Numbers above `after` up to `through` of what is kept under `name` at the broker for `address`.
+
+    Attributes:
+        group: of brokers that has it; empty for that of the query's URL.
+    """
 
     address: str
     name: str
     after: int
     through: int
+    group: str = ""
 
 
 def ordered(numbers: Mapping[str, int]) -> Offset:
@@ -46,7 +51,7 @@ def cut(ranges: list[Range], *, at_least: int, at_most_rows: int) -> list[list[R
     if at_most_rows:
         length = min(length, at_most_rows)
     pieces = [
-        Range(each.address, each.name, begin, min(begin + length, each.through))
+        msgspec.structs.replace(each, after=begin, through=min(begin + length, each.through))
         for each in ranges
         for begin in range(each.after, each.through, length)
     ]

@@ -24,6 +24,7 @@ STILL_COMMITTING_PAUSE_S = 1.0
 ROUNDS = 300
 """Rounds through the hosts before a lost broker is given up: some five minutes."""
 _OK = 200
+_UNKNOWN = 400
 _MISSING = 404
 _LOCKED = 409
 
@@ -45,6 +46,10 @@ class Fenced(JMSError):
 
 class Missing(JMSError):
     """What is asked for is not there: a queue, a subscription or an assignment."""
+
+
+class Unknown(JMSError):
+    """The broker does not know the request, as an older one."""
 
 
 class Requests:
@@ -193,5 +198,5 @@ def _result(answer: TextMessage) -> Any:
     status = answer.properties["statusCode"]
     if status == _OK:
         return json.loads(answer.body or "{}")
-    error = Fenced if status == _LOCKED else Missing if status == _MISSING else JMSError
-    raise error(str(answer.properties["statusDescription"]))
+    errors = {_LOCKED: Fenced, _MISSING: Missing, _UNKNOWN: Unknown}
+    raise errors.get(status, JMSError)(str(answer.properties["statusDescription"]))  # type: ignore[arg-type]

@@ -19,6 +19,7 @@ from pyspark.sql.types import StructType
 
 from legato.bulk.requests import PutRequest, StageOptions
 from legato.failpoints import DrillOrders, SinkPoint
+from legato.spark.connector.broker_groups import BrokerGroups, url_of_group
 from legato.spark.connector.mistakes import told_at_once
 from legato.spark.connector.options import SinkOptions
 from legato.spark.connector.reading import bulk_client, retried
@@ -32,10 +33,12 @@ _BATCH_ID = "streaming.sql.batchId"
 class Staged(WriterCommitMessage):
     """What a task has staged."""
 
-    def __init__(self, transactional_id: str, stage: str, partition: int) -> None:
+    def __init__(self, transactional_id: str, stage: str, partition: int, url: str) -> None:
         self.transactional_id = transactional_id
         self.stage = stage
         self.partition = partition
+        self.url = url
+        """Of the group of brokers that has it."""
 
 
 class _Sink:
@@ -53,32 +56,44 @@ class _Sink:
         context = TaskContext.get()
         partition = 0 if context is None else context.partitionId()
         stage = f"{partition}-{secrets.token_hex(8)}"
-        rows = list(shaped_rows(batches, self._options, partition))
+        rows, url = list(shaped_rows(batches, self._options, partition)), ""
         if rows:
-            requests = shared_requests(self._options.url)
+            requests = shared_requests(url := self._url())
             retried(
                 lambda: _put(requests, self._options, transactional_id, batch, stage, rows),
                 "The rows of a task cannot be staged",
                 requests.patience,
             )
-        return Staged(transactional_id, stage if rows else "", partition)
+        return Staged(transactional_id, stage if rows else "", partition, url)
+
+    def _url(self) -> str:
+        """Of the group of brokers that has the destination; rows that name theirs need one group that has all."""
+        options = self._options
+        if not options.destination:
+            return options.url
+        groups = BrokerGroups(options.url, shared_requests)
+        groups.locate([options.destination])
+        return url_of_group(options.url, groups.group_of(options.destination))
 
     def _publish(self, messages: Sequence[Staged | None], batch: int) -> None:
         staged = sorted((each for each in messages if each is not None), key=lambda each: each.partition)
         if staged:
             stages = ",".join(each.stage for each in staged if each.stage)
             said = {} if self._options.verify_repeated_batches else {"unverified": True}
-            self._ask("publish", staged[0].transactional_id, batch=batch, stages=stages, **said, **self._publishing)
+            self._ask("publish", staged, batch=batch, stages=stages, **said, **self._publishing)
 
     def _discard(self, messages: Sequence[Staged | None], batch: int) -> None:
         staged = [each for each in messages if each is not None and each.stage]
         if staged:
             stages = ",".join(each.stage for each in staged)
-            self._ask("discard", staged[0].transactional_id, batch=batch, stages=stages)
+            self._ask("discard", staged, batch=batch, stages=stages)
 
-    def _ask(self, operation: str, name: str, **arguments: str | int | bool) -> Any:
+    def _ask(self, operation: str, staged: Sequence[Staged], **arguments: str | int | bool) -> Any:
+        # Those without rows have not asked where that is.
+        url = next((each.url for each in staged if each.stage), self._options.url)
         # Tasks have staged there.
-        return shared_requests(self._options.url, is_known=True).ask(operation, "stage", name, **arguments)
+        requests = shared_requests(url, is_known=True)
+        return requests.ask(operation, "stage", staged[0].transactional_id, **arguments)
 
 
 class StreamSink(_Sink, DataSourceStreamArrowWriter):

@@ -29,6 +29,7 @@ from pyspark.sql.streaming.datasource import (
 
 from legato.errors import ConfigError, JMSError
 from legato.spark.connector.assignments import Limits, Places
+from legato.spark.connector.broker_groups import url_of_group
 from legato.spark.connector.mistakes import told_at_once
 from legato.spark.connector.modes import why_no_stream
 from legato.spark.connector.offsets import Offset, Range, cut, ordered
@@ -167,7 +168,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if not self._places.by_address.keys() >= end.keys():
             self._places.open(end)
         ranges = [
-            Range(address, self._places.of(address).name, start.get(address, 0), through)
+            Range(
+                address, self._places.of(address).name, start.get(address, 0), through, self._places.group_of(address)
+            )
             for address, through in end.items()
             if through > start.get(address, 0)
         ]
@@ -192,7 +195,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _rows(self, each: Range) -> Iterator[pa.RecordBatch]:
         frames = Frames(self._options, each.address)
         rows = 0
-        requests = shared_requests(self._options.url, self._options.patience, is_known=True)
+        requests = shared_requests(url_of_group(self._options.url, each.group), self._options.patience, is_known=True)
         for frame in read_frames(requests, each, bare=frames.is_bare, body_bytes_max=frames.body_bytes_max):
             rows += frame.num_rows
             yield frames.rows(frame)

@@ -1,0 +1,92 @@
+"""Groups of brokers over which a query's addresses are spread: each address is asked for at the group that has it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+from typing import Any
+from urllib.parse import quote
+
+from legato.client.failover.uri import parse_uri
+from legato.spark.connector.requests import Requests, Unknown
+
+_ADDRESSES_MAX = 1000
+"""Of one request."""
+
+
+def url_of_group(url: str, group: str) -> str:
+    """The URL with which any broker sends a client to a group; without a group the URL itself."""
+    return f"{url}{'&' if '?' in url else '?'}vhost={quote(group, safe='')}" if group else url
+
+
+class BrokerGroups:
+    """Requests to the groups of brokers that a query needs.
+
+    Who names a group in the URL (`vhost`) has that group alone, as everywhere.
+
+    Args:
+        url: of any broker.
+        make: makes the requests to the brokers of a URL.
+    """
+
+    def __init__(self, url: str, make: Callable[[str], Requests]) -> None:
+        self._url = url
+        self._make = make
+        self._is_bound = bool(parse_uri(url).options.vhost)
+        self._by_group: dict[str, Requests] = {}
+        self._elsewhere: dict[str, str] = {}
+        self._located: set[str] = set()
+
+    def locate(self, addresses: Iterable[str]) -> None:
+        """Ask whose these addresses are, of which that is not known."""
+        unknown = [address for address in dict.fromkeys(addresses) if address not in self._located]
+        if self._is_bound or not unknown:
+            return
+        for first in range(0, len(unknown), _ADDRESSES_MAX):
+            some = unknown[first : first + _ADDRESSES_MAX]
+            self._elsewhere |= self._ask(some)["elsewhere"]
+            self._located.update(some)
+
+    def group_of(self, address: str) -> str:
+        """The group that has an address that was located; empty for that of the URL."""
+        return self._elsewhere.get(address, "")
+
+    def of(self, address: str) -> Requests:
+        """Requests to the group that has an address that was located."""
+        return self._requests(self.group_of(address))
+
+    def matching(self, pattern: str, *, topics: bool) -> tuple[str, ...]:
+        """The names of the queues or topics of all groups that match a pattern."""
+        told = {"name": "", "groups": []} if self._is_bound else self._ask(())
+        others = [group for group in told["groups"] if group != told["name"]]
+        names = [name for group in ("", *others) for name in _matching(self._requests(group), pattern, topics=topics)]
+        return tuple(dict.fromkeys(names))
+
+    def close(self) -> None:
+        """Close the connections to all of them."""
+        for requests in self._by_group.values():
+            requests.close()
+
+    def _ask(self, addresses: Iterable[str]) -> dict[str, Any]:
+        try:
+            told: dict[str, Any] = self._requests("").ask("read", "group", addresses=json.dumps(list(addresses)))
+        except Unknown:
+            # An older broker.
+            return {"name": "", "groups": [], "elsewhere": {}}
+        return told
+
+    def _requests(self, group: str) -> Requests:
+        found = self._by_group.get(group)
+        if found is None:
+            found = self._by_group[group] = self._make(url_of_group(self._url, group))
+        return found
+
+
+def _matching(requests: Requests, pattern: str, *, topics: bool) -> list[str]:
+    names: list[str] = []
+    more = True
+    while more:
+        found = requests.ask("query", "topic" if topics else "queue", match=pattern, offset=len(names))
+        names += [row["name"] for row in found["results"]]
+        more = found["more"]
+    return names
