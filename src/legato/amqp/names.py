@@ -34,6 +34,9 @@ although the header's delivery-count does not say so. Other receivers get delive
 EPOCH = "legato:epoch"
 """Property of the broker's open (ulong)."""
 
+GROUP = "legato:group"
+"""Property of the broker's open (string): the group of brokers that it belongs to; not there if there are no groups."""
+
 RECONNECT_TIMEOUT = "legato:reconnect-timeout-s"
 """Property of the broker's open (double): so long it keeps what a client had whose connection was lost, in seconds."""
 

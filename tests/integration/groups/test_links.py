@@ -216,3 +216,23 @@ def test_replies_cross_groups(calm_groups: Groups, connect: Connect) -> None:
     assert asked.reply_to is not None
     answering.create_producer().send("three", destination=asked.reply_to)
     assert asking.create_consumer(replies).receive_body(str, timeout_s=WAIT_S) == "three"
+
+
+def test_after_a_loss_a_connection_comes_back_to_its_group(groups: Groups, connect: Connect) -> None:
+    """It found the other group's broker in its URL, and its open links ended with an error."""
+    both = f"amqp://127.0.0.1:{groups.ports['orders']},127.0.0.1:{groups.ports['rest']}"
+    connection = connect(both)
+    session = connection.create_session()
+    producer = session.create_producer(Queue("orders.back"))
+    consumer = session.create_consumer(Queue("orders.back"))
+    elsewhere = session.create_producer(Queue("rest.back"))
+    orders = groups.brokers["orders"]
+    orders.kill()
+    sent = threading.Thread(target=producer.send, args=("kept",), daemon=True)
+    sent.start()
+    groups.brokers["rest"].wait_for_log("is sent to another group: orders")
+    orders.start()
+    sent.join(WAIT_S)
+    assert consumer.receive_body(str, timeout_s=WAIT_S) == "kept"
+    assert connection.host == f"127.0.0.1:{groups.ports['orders']}"
+    elsewhere.send("this too")

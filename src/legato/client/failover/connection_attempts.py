@@ -6,6 +6,7 @@ import socket
 
 import msgspec
 
+from legato.amqp import names
 from legato.amqp.codec.types import UInt
 from legato.amqp.engine.settings import Settings
 from legato.client.failover.disconnect_reason import Detection, Loss
@@ -164,6 +165,10 @@ class ConnectionAttempts:
             self.connected_once = True
             self._attempts = 0
         self._detour = []
+        group = wire.properties.get(names.GROUP)
+        if isinstance(group, str) and group and self._uri.options.vhost is None:
+            # A broker of another group sends us back to it after a loss, where our links can go on.
+            self.settings = msgspec.structs.replace(self.settings, hostname=str(group))
         if self._uri.options.discover and (offered := offered_hosts(wire.properties, tls=self._uri.tls)):
             self._discovered = offered
 

@@ -26,6 +26,8 @@ class Handshake:
         self.container_id = config.server.container_id or f"legato@{socket.gethostname()}"
         self._properties: dict[str, Any] = {"product": "legato", "version": __version__, names.EPOCH: epoch}
         self._properties[names.RECONNECT_TIMEOUT] = float(config.server.reconnect_timeout_s)
+        if config.groups.name:
+            self._properties[names.GROUP] = config.groups.name
         if config.ha.addresses:
             self._properties[FAILOVER_SERVER_LIST] = server_list(
                 config.ha.addresses, secure=bool(config.tls.certificate)
