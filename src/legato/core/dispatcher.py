@@ -76,7 +76,7 @@ class Dispatcher:
         """For the ledger: these are on their way. What nothing else is committed with is committed on its own."""
         queue = consumer.queue
         for message in messages:
-            group = self._kernel.bodies.group(queue.body(message, self._kernel.archive))[0] if queue.grouped else ""
+            group = self._kernel.group_of(message)
             flagged = message.flagged or message.count > 0
             self._kernel.record(
                 MessageDelivered(

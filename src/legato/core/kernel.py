@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from legato.core.consumers import Consumer
+    from legato.core.message import Message
 
 
 class Kernel:
@@ -64,6 +65,11 @@ class Kernel:
         self.turn_ms = turn_ms
         self._scanning = False
         """Whether the shell was asked to go on and did not yet."""
+
+    def group_of(self, message: Message) -> str:
+        """The message's group; empty if it has none, or its queue no groups."""
+        queue = message.queue
+        return self.bodies.group(queue.body(message, self.archive))[0] if queue.grouped else ""
 
     def record(self, fact: AnyFact) -> None:
         """The fact is part of the next commit."""

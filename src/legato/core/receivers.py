@@ -99,9 +99,7 @@ class Receivers:
         for seq in sorted(claimed):
             self._reservations.take_back(consumer, claimed[seq])
             consumer.first.append(claimed[seq])
-            if queue.grouped and (
-                group := self._kernel.bodies.group(queue.body(claimed[seq], self._kernel.archive))[0]
-            ):
+            if group := self._kernel.group_of(claimed[seq]):
                 queue.groups.claim(group, consumer)
         in_transactions = self._transactions.held_in(queue)
         mine = (None, (consumer.container, consumer.name))

@@ -78,7 +78,9 @@ class Redelivery:
                 queue.held_until_us = max(queue.held_until_us, due_us)
                 self.holding.add(queue)
                 self._kernel.gathering.give_back(message)
-            case "consumer" if self._waits_at(consumer, message):
+            case "consumer" if self._may_wait_at(consumer, message):
+                if group := self._kernel.group_of(message):
+                    queue.groups.claim(group, consumer)
                 consumer.held_until_us = max(consumer.held_until_us, due_us)
                 self.holding.add(queue)
                 queue.review_turn(consumer)
@@ -86,15 +88,15 @@ class Redelivery:
                 self._kernel.gathering.keep_back(message)
                 if queue.claims or queue.selecting:
                     queue.lane(message.seq).claimed.add(message.seq)
-            case "group" if group := self._group_of(message):
+            case "group" if group := self._kernel.group_of(message):
                 queue.groups.hold(group, due_us)
                 self.holding.add(queue)
                 self._kernel.gathering.give_back(message)
             case _:
                 self._router.move(message, "delayed", queue, self._router.copy_of(message), due_us)
 
-    def _waits_at(self, consumer: Consumer, message: Message) -> bool:
-        """Whether the message can wait at the consumer that failed it; if so, its group is the consumer's.
+    def _may_wait_at(self, consumer: Consumer, message: Message) -> bool:
+        """Whether the message can wait at the consumer that failed it.
 
         Not if the consumer has left, or another one of an exclusive queue is served, or the group is another's: what
         came back with its holder after a takeover may be of a group that has been given to another one since.
@@ -102,18 +104,8 @@ class Redelivery:
         queue = message.queue
         if consumer not in queue.consumers or not queue.gives_to(consumer):
             return False
-        group = self._group_of(message)
-        if not group:
-            return True
-        if not queue.groups.may_have(group, consumer):
-            return False
-        queue.groups.claim(group, consumer)
-        return True
-
-    def _group_of(self, message: Message) -> str:
-        if not message.queue.grouped:
-            return ""
-        return self._kernel.bodies.group(message.queue.body(message, self._kernel.archive))[0]
+        group = self._kernel.group_of(message)
+        return not group or queue.groups.may_have(group, consumer)
 
     def let_go(self) -> None:
         """Go on where the time of a redelivery has come."""
