@@ -19,11 +19,13 @@ from xdist.scheduler import LoadFileScheduling  # type: ignore[import-untyped]
 from legato.processes import scratch
 from legato.testing.log_servers import log_servers
 from tests.support.broker import LOG_SERVERS
+from tests.support.built_commands import build_commands_once
 from tests.support.clients import TWINS
 from tests.support.examples import QUICK
 from tests.support.forked_process import quick_starts
 
 settings.load_profile(QUICK)
+build_commands_once()
 
 
 def _have_ports_of_its_own() -> None:
@@ -108,12 +110,13 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> OneSpark:
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_collection(session: pytest.Session) -> Iterator[None]:
-    """What is collected stays: nobody looks for garbage in it meanwhile."""
+    """What is collected stays: nobody looks for garbage in it, now or while the tests run."""
     gc.disable()
     try:
         _compile_in_turn(session)
         return (yield)
     finally:
+        gc.freeze()
         gc.enable()
 
 

@@ -15,7 +15,6 @@ import signal
 import socket
 import sys
 from dataclasses import dataclass
-from typing import Any
 
 import rich.columns
 import rich.console
@@ -28,6 +27,7 @@ import typer.main
 from legato import client
 from legato.cli import main as entry
 from legato.server.process import run as server
+from tests.support.built_commands import build_commands_once
 
 REQUEST_BYTES_MAX = 1 << 18
 PR_SET_PDEATHSIG = 1
@@ -98,16 +98,6 @@ class ForkServer:
             os.close(descriptor)
 
 
-def build_commands_once() -> None:
-    """Keep the tree of all commands, which Typer builds at each call: more than half of what a broker's start costs."""
-    build, commands = typer.main.get_command, typer.main.get_command(entry.app)
-
-    def kept(typer_instance: typer.Typer) -> Any:
-        return commands if typer_instance is entry.app else build(typer_instance)
-
-    typer.main.get_command = kept
-
-
 def become(fork: Fork) -> None:
     """In the child: be the program as if it had been started afresh."""
     signal.set_wakeup_fd(-1)
@@ -126,6 +116,7 @@ def become(fork: Fork) -> None:
 
 if __name__ == "__main__":
     build_commands_once()
+    typer.main.get_command(entry.app)
     # No child looks for garbage in what all of them have.
     gc.collect()
     gc.freeze()

@@ -22,6 +22,7 @@ class Cycle:
 def collections(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(spared_collections, "_spared", set())
     monkeypatch.delitem(sys.modules, "pandas", raising=False)
+    gc.unfreeze()
     yield
     gc.unfreeze()
 
