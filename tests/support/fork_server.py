@@ -16,16 +16,20 @@ import socket
 import sys
 from dataclasses import dataclass
 
+import jwt
 import rich.columns
 import rich.console
 import rich.markdown
 import rich.syntax
 import rich.table
 import rich.traceback
+import scramp
 import typer.main
 
 from legato import client
 from legato.cli import main as entry
+from legato.cli import queue_files
+from legato.replication.nats import engine
 from legato.server.process import run as server
 from tests.support.built_commands import build_commands_once
 
@@ -33,7 +37,9 @@ REQUEST_BYTES_MAX = 1 << 18
 PR_SET_PDEATHSIG = 1
 
 PRELOADED = (
-    *(server, client, encodings.idna),
+    *(server, client, encodings.idna, queue_files),
+    # What a broker imports that is told of a replicated log, of users or of tokens.
+    *(engine, scramp, jwt),
     *(rich.columns, rich.console, rich.markdown, rich.syntax, rich.table, rich.traceback),
 )
 """What the commands import when they run. `typer.rich_utils` is not here: it reads the environment as it is loaded."""
