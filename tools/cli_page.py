@@ -29,7 +29,9 @@ _ESCAPED = {"<": "&lt;", ">": "&gt;"}
 def page() -> str:
     """The page as it should be."""
     command = get_command(app)
-    text = get_docs_for_click(obj=command, ctx=typer.Context(command, info_name="legato"), name="legato", indent=1)
+    # As a command line makes it; Typer's commands remember the names of the first help that was asked of them.
+    context = typer.Context(command, info_name="legato", **command.context_settings)
+    text = get_docs_for_click(obj=command, ctx=context, name="legato", indent=1)
     text = text.replace("\\[", "[")
     text = re.sub(r" {2,}(?=\[(default|env var|required))", " ", text)
     text = _EXAMPLES.sub(_as_commands, text)

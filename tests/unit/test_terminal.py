@@ -61,8 +61,11 @@ def print_letters(name: str) -> list[str]:
     return ["attempts", "cause", "trace id", "reason", found[0].cause, "ConnectionRefusedError:", f"order:{name}"]
 
 
-def test_ids_of_one_producer_are_told_apart_by_their_ends(capsys: pytest.CaptureFixture[str]) -> None:
+def test_ids_of_one_producer_are_told_apart_by_their_ends(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """They were shown whole, as they begin alike; what is shown names the letter for the other commands."""
+    monkeypatch.setenv("COLUMNS", "200")
     one, other = "3f6d2a1e-5b7c-4a0f-9c3d-0a1b2c3d4e5f", "8a6d2a1e-5b7c-4a0f-9c3d-0a1b2c3d4e5f"
     found = [letter(f"{one}:{number}") for number in (1, 11, 12, 211)] + [letter(f"{other}:11")]
     dead_letter_rendering.print_letters(found, as_json=False)
