@@ -59,7 +59,7 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("page", in_the_order_of_readme(), ids=name)
-@pytest.mark.parametrize("reading", ["first", "second"])
+@pytest.mark.parametrize("reading", ["first", pytest.param("second", marks=pytest.mark.slow)])
 def test_the_python_of_a_page_runs_from_top_to_bottom(
     page: Path, reading: str, pair: BrokerPair, directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -77,7 +77,13 @@ def running(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Running]
         yield Running(request.param, tmp_path, broker)
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=["sigterm", "ctrl-c"])
+@pytest.mark.parametrize(
+    "number",
+    [
+        pytest.param(signal.SIGTERM, id="sigterm"),
+        pytest.param(signal.SIGINT, id="ctrl-c", marks=pytest.mark.slow),
+    ],
+)
 def test_a_service_that_does_nothing_ends(running: Running, number: signal.Signals) -> None:
     with running.working() as process:
         running.lose_the_broker()

@@ -32,7 +32,7 @@ def test_a_seed_that_finds_a_mistake_finds_nothing_without_it(seed: int, steps: 
     assert simulate(seed, steps).violation == ""
 
 
-@pytest.mark.parametrize("seed", one_of(2, range(1, 13)))
+@pytest.mark.parametrize("seed", one_of(4, range(1, 13)))
 def test_every_promise_is_kept_and_replicas_are_equal(seed: int) -> None:
     assert simulate(seed).violation == ""
 

@@ -449,6 +449,7 @@ LEDGER_FAULTS = {"positions missing", "records torn"}
 """Checks of the ledger as a whole, tested one by one."""
 
 
+@pytest.mark.slow
 def test_a_history_without_fault_passes_every_check(spark: SparkSession, facts_of: MakeFacts, tmp_path: Path) -> None:
     facts_of(history())
     result = audit(tmp_path, spark, waiting_frame(spark, WAITING))

@@ -105,6 +105,7 @@ def test_the_command_passes_if_all_groups_do(spark: SparkSession, tmp_path: Path
     assert "Every message of 2 groups is accounted for." in answer.output
 
 
+@pytest.mark.slow
 def test_tables_of_all_groups_are_read_as_one(spark: SparkSession, groups: dict[str, Path], tmp_path: Path) -> None:
     tables = tmp_path / "tables"
     made = GroupTables(spark, groups, tables)

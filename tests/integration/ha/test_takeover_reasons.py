@@ -67,19 +67,16 @@ def test_a_backup_whose_address_another_program_has_waits_for_it(tmp_path: Path)
 
 def test_a_backup_whose_address_another_program_has_passes_the_takeover_on(tmp_path: Path) -> None:
     store = tmp_path / "store"
-    with (
-        server(store) as primary,
-        server(store) as cannot,
-        socket.create_server(("127.0.0.1", cannot.port)),
-        server(store) as can,
-    ):
+    with server(store) as primary, server(store) as cannot, socket.create_server(("127.0.0.1", cannot.port)):
         who = f"process {primary.pid} at 127.0.0.1:{primary.port}, epoch 1,"
         primary.kill()
-        can.wait_for_role("active epoch=2")
-        can.wait_for_log(f"the primary, {who} ended without handing over: it was killed, or it crashed")
-        cannot.wait_for_log("another backup is to take over: Cannot listen on")
-        assert ask(f"amqp://127.0.0.1:{can.port}")["failover"]["cause"] == "crash"
-        until(lambda: [each["role"] for each in members_of(store) if each["pid"] == cannot.pid] == ["backup"])
+        cannot.wait_for_log("nobody is served until the address of this broker is free: Cannot listen on")
+        with server(store) as can:
+            can.wait_for_role("active epoch=2")
+            can.wait_for_log(f"the primary, {who} ended without handing over: it was killed, or it crashed")
+            cannot.wait_for_log("another backup is to take over: Cannot listen on")
+            assert ask(f"amqp://127.0.0.1:{can.port}")["failover"]["cause"] == "crash"
+            until(lambda: [each["role"] for each in members_of(store) if each["pid"] == cannot.pid] == ["backup"])
 
 
 def test_a_switchover_that_no_backup_could_take_is_no_failure_of_the_primary(tmp_path: Path) -> None:

@@ -52,6 +52,7 @@ def imported() -> Iterator[tuple[str, Path]]:
                 yield name, path
 
 
+@pytest.mark.slow
 def test_every_package_of_an_extra_is_known_so_that_none_that_is_missing_is_a_stack_trace() -> None:
     """`fastapi` and `pytest` are imported only by who has them."""
     found = dict(imported())
