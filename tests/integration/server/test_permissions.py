@@ -189,6 +189,12 @@ VIEWS = ("eve", "op1", "root")
         (ADMINISTERS, "RELOAD", "", {"type": "broker"}),
         (ADMINISTERS, "SWITCHOVER", "", {"type": "broker"}),
         (ADMINISTERS, "UPDATE", "", {"type": "broker"}),
+        # What belongs to no type is not to be had by another one, which everybody may ask for.
+        (USERS, "read", "", {"type": "group"}),
+        (ADMINISTERS, "RELOAD", "", {"type": "group"}),
+        (ADMINISTERS, "SWITCHOVER", "", {"type": "group"}),
+        (ADMINISTERS, "UPDATE", "", {"type": "group"}),
+        (OPERATES, "PURGE", "salaries", {"type": "group"}),
         (ADMINISTERS, "TICKET", "salaries", {"type": "assignment"}),
         (ADMINISTERS, "OPEN", "", {"type": "assignment", "subscription": "s", "address": "salaries"}),
         (ADMINISTERS, "PUBLISH", "sink", {"type": "stage", "batch": 0, "stages": ""}),

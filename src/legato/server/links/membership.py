@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from legato.amqp.codec.types import UInt
@@ -98,14 +98,22 @@ class Membership:
         """What new names of temporary destinations begin with, so that any group can tell whose they are."""
         return prefix if self._directory is None else f"{prefix}{self.name}/"
 
-    def whereabouts(self, addresses: Iterable[str]) -> dict[str, Any]:
-        """Names of this group and of all, both empty if there are none, and by address whose those of others are."""
+    def whereabouts(self, addresses: Iterable[str], done: Callable[[dict[str, Any]], None]) -> Iterator[None]:
+        """Find out whose addresses are, one in each step.
+
+        Args:
+            done: is told the names of this group and of all, both empty if there are none, and by address whose those
+                of others are.
+        """
         group_map = self.map
-        if group_map is None:
-            return {"name": "", "groups": [], "elsewhere": {}}
-        owners = {address: self.owner_of(address) for address in addresses}
-        elsewhere = {address: each.name for address, each in owners.items() if each and each.name != self.name}
-        return {"name": self.name, "groups": [each.name for each in group_map.group], "elsewhere": elsewhere}
+        elsewhere: dict[str, str] = {}
+        for address in addresses:
+            owner = self.owner_of(address)
+            if owner is not None and owner.name != self.name:
+                elsewhere[address] = owner.name
+            yield
+        groups = [] if group_map is None else [each.name for each in group_map.group]
+        done({"name": self.name, "groups": groups, "elsewhere": elsewhere})
 
     def _elsewhere(self, address: str, group: Group) -> Elsewhere:
         return Elsewhere(

@@ -32,7 +32,7 @@ class Authorisation:
         operation = arguments.get("operation")
         operation = operation.lower() if isinstance(operation, str) else ""
         kind = str(arguments.get("type"))
-        if kind == "group":
+        if kind == "group" and operation == "read":
             return  # Links tell everybody where an address is.
         if kind == "assignment":
             self._demand_for_assignment(rights, operation, arguments)

@@ -64,7 +64,7 @@ class Operations:
         spread: Callable[[Iterator[None], Callable[[str], None]], None],
         peers: Set[Peer],
         damaged: DamagedQueues,
-        whereabouts: Callable[[Iterable[str]], dict[str, Any]],
+        whereabouts: Callable[[Iterable[str], Callable[[dict[str, Any]], None]], Iterator[None]],
     ) -> None:
         self._broker = broker
         self._authorisation = Authorisation(broker)
@@ -111,7 +111,10 @@ class Operations:
         if arguments.get("type") == "user" and operation == "read":
             return _describe(rights)
         if arguments.get("type") == "group" and operation == "read":
-            return self._whereabouts(texts(arguments, "addresses", PAGE_ROWS_MAX))
+            pending = Pending("", "")
+            addresses = texts(arguments, "addresses", PAGE_ROWS_MAX)
+            self._spread(self._whereabouts(addresses, lambda told: pending.done(told)), pending.fail)
+            return pending
         special = self._by_type.get(str(arguments.get("type")))
         if special is not None and isinstance(operation, str):
             return special(operation.lower(), arguments, rights, realm)
