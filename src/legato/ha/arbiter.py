@@ -47,4 +47,4 @@ class Arbiter(Protocol):
         """Let go, if it is ours, and say why."""
 
     def give_back(self) -> None:
-        """Let go without having served: for who is next, the last one who served is its predecessor."""
+        """Let go without having served: who is next still hears of a primary that was killed or crashed."""

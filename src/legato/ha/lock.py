@@ -135,8 +135,9 @@ class StoreLock:
         self._let_go(msgspec.structs.replace(self._note, token="", left=why) if why and self._note.pid else Holder(0))
 
     def give_back(self) -> None:
-        """See `Arbiter.give_back`: the file says again what it said before."""
-        self._let_go(self.predecessor or Holder(0))
+        """See `Arbiter.give_back`: the file says again that the last holder did not let go, if that was so."""
+        last = self.predecessor
+        self._let_go(Holder(0) if last is None or last.left else last)
 
     def _let_go(self, note: Holder) -> None:
         if self._file is not None:

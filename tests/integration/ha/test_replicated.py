@@ -10,6 +10,7 @@ import itertools
 import json
 import shutil
 import signal
+import socket
 import threading
 import time
 from collections.abc import Iterator
@@ -488,3 +489,17 @@ def test_a_log_holds_what_was_confirmed_and_nothing_twice(group: Group) -> None:
     commits = [record for record in records if isinstance(record, CommitRecord)]
     facts = [fact for record in commits for fact in record.batch.facts if isinstance(fact, MessageStored)]
     assert len(facts) == len({fact.seq for fact in facts}) == len(confirmed)
+
+
+def test_a_replica_whose_address_another_program_has_leaves_the_takeover_to_another_machine(group: Group) -> None:
+    """It kept the claim of the log, and nobody served: other machines' brokers are no members of its directory."""
+    primary, cannot = group.start("one", "active"), group.start("two", "backup")
+    can = group.start("three", "backup")
+    with socket.create_server(("127.0.0.1", cannot.port)):
+        # It wins the claim, as the other one is stopped.
+        can.signal(signal.SIGSTOP)
+        primary.kill()
+        cannot.wait_for_log("nobody is served until the address of this broker is free: Cannot listen on")
+        can.signal(signal.SIGCONT)
+        can.wait_for_role("active")
+        cannot.wait_for_log("another backup is to take over: Cannot listen on")

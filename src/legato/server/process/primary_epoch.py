@@ -272,19 +272,16 @@ class PrimaryEpoch:
         Args:
             say: tells what `begin`, which may take long and is done in a thread, is at; None: it is done at once.
         """
-        if not self._lock.still_mine():
-            raise FencedError(self._lost)
         told = False
         while True:
+            if not self._lock.still_mine():
+                raise FencedError(self._lost)
             try:
                 return begin() if say is None else await self._beside_loop(begin, say)
             except StoreFullError as error:
-                if not told:
-                    log.error("! nobody is served until there is room: %s", error)
-                told = True
-                self._delayed(f"nobody is served until there is room: {error}")
-            if not await self._pause():
-                return None
+                if not await self._wait_for(f"nobody is served until there is room: {error}", told=told):
+                    return None
+            told = True
 
     async def _bind(self, takeover: Takeover) -> asyncio.Server | None:
         """The sockets to serve at; None if we were told to stop before the address was free.
@@ -294,35 +291,32 @@ class PrimaryEpoch:
         """
         told = False
         while True:
+            if not self._lock.still_mine():
+                raise FencedError(self._lost)
             try:
                 return await bind_as_primary(self._config, self._lock)
             except ListenError as error:
-                if takeover.cause == STARTED or self._others_can_serve():
+                if takeover.cause == STARTED or self._another_can_serve():
                     raise
                 said = f"nobody is served until the address of this broker is free: {error}"
-                if not told:
-                    log.error("! %s", sentence(said))
-                told = True
-                self._delayed(said)
-            if not await self._pause():
-                return None
+                if not await self._wait_for(said, told=told):
+                    return None
+            told = True
 
-    def _others_can_serve(self) -> bool:
+    def _another_can_serve(self) -> bool:
+        """Whether a backup waits that has no trouble; those of a replicated log are on machines of their own."""
+        if self._replica is not None:
+            return any(not each.away and not each.trouble for each in self._replica.status().backups)
         waiting = (each for each in list_members(self._config.store_directory) if each.pid != os.getpid())
         return any(each.role in (Role.BACKUP, Role.SEEKING) and not each.trouble for each in waiting)
 
-    async def _pause(self) -> bool:
-        """Before something is tried again; False if we were told to stop instead.
-
-        Raises:
-            FencedError: the lock became another's.
-        """
+    async def _wait_for(self, what: str, *, told: bool) -> bool:
+        """Say, once, what the epoch waits for, and wait a little; False if we were told to stop instead."""
+        if not told:
+            log.error("! %s", sentence(what))
+        self._delayed(what)
         await asyncio.wait([self._over], timeout=FULL_PAUSE_S)
-        if self._over.done():
-            return False
-        if not self._lock.still_mine():
-            raise FencedError(self._lost)
-        return True
+        return not self._over.done()
 
     @property
     def _lost(self) -> str:

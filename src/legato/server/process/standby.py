@@ -72,9 +72,8 @@ async def stand_by(
         left = lock.predecessor.left if lock.predecessor else ""
         _say_why(lock.predecessor, watcher.lost_for_ms)
         if config.ha.failover_on_server_shutdown or not watcher.watch.heartbeats or left != SHUTDOWN:
-            last = lock.predecessor
-            returns = last.pid == os.getpid() if last is not None else not lock.is_on_new_file
-            return Takeover(RETURNED if returns else left or CRASHED, watcher.lost_for_ms)
+            unserved = lock.predecessor is None and not lock.is_on_new_file
+            return Takeover(left or (RETURNED if unserved else CRASHED), watcher.lost_for_ms)
         log.info("= the primary was told to stop: its backups wait for another one")
         lock.release(SHUTDOWN)
         await until_taken(lock, stop)
