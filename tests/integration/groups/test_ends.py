@@ -10,7 +10,7 @@ import pytest
 
 from legato.client import ConnectionFactory, Queue
 from legato.errors import IllegalStateError, JMSError
-from legato.spark.connector.requests import Requests, Unknown
+from legato.spark.connector.requests import Requests
 from tests.attacks.ground import listening
 from tests.attacks.secrets import _offer_plain
 from tests.integration.groups.conftest import Connect, Groups
@@ -102,7 +102,7 @@ def test_a_broker_says_where_addresses_are_and_refuses_what_is_no_list(calm_grou
         }
         assert requests.ask("read", "group")["elsewhere"] == {}
         for bad in ("[", "{}", "[1]", "[" * 100_000, json.dumps(["a"] * 1001)):
-            with pytest.raises(Unknown, match="addresses is a JSON list of texts, at most 1000"):
+            with pytest.raises(JMSError, match="addresses is a JSON list of texts, at most 1000"):
                 requests.ask("read", "group", addresses=bad)
     finally:
         requests.close()

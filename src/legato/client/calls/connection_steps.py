@@ -387,6 +387,11 @@ class ConnectionSteps(Generic[_Session]):
         wire = self._transport.wire
         return None if wire is None else str(wire.host)
 
+    @property
+    def group(self) -> str:
+        """The group of brokers that serves it, as they say; empty if there are no groups."""
+        return self._transport.connecting.group
+
     # -- the end -----------------------------------------------------------------------------------------
 
     def _close(self) -> Steps[None]:

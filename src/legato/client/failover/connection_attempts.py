@@ -29,11 +29,13 @@ class ConnectionAttempts:
     Attributes:
         settings: how the connection presents itself.
         connected_once: whether a broker has ever let us in.
+        group: the group of brokers that it belongs to; empty if it said none.
     """
 
     def __init__(self, uri: Uri, settings: Settings) -> None:
         self.settings = settings
         self.connected_once = False
+        self.group = ""
         self._attempts = 0
         self._restoring = False
         """Whether a broker let us in again, and not all has been restored there."""
@@ -166,9 +168,10 @@ class ConnectionAttempts:
             self._attempts = 0
         self._detour = []
         group = wire.properties.get(names.GROUP)
-        if isinstance(group, str) and group and self._uri.options.vhost is None:
+        self.group = str(group) if isinstance(group, str) else ""
+        if self.group and self._uri.options.vhost is None:
             # A broker of another group sends us back to it after a loss, where our links can go on.
-            self.settings = msgspec.structs.replace(self.settings, hostname=str(group))
+            self.settings = msgspec.structs.replace(self.settings, hostname=self.group)
         if self._uri.options.discover and (offered := offered_hosts(wire.properties, tls=self._uri.tls)):
             self._discovered = offered
 

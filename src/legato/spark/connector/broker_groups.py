@@ -8,7 +8,7 @@ from typing import Any
 from urllib.parse import quote
 
 from legato.client.failover.uri import parse_uri
-from legato.spark.connector.requests import Requests, Unknown
+from legato.spark.connector.requests import Requests
 
 _ADDRESSES_MAX = 1000
 """Of one request."""
@@ -40,7 +40,7 @@ class BrokerGroups:
     def locate(self, addresses: Iterable[str]) -> None:
         """Ask whose these addresses are, of which that is not known."""
         unknown = [address for address in dict.fromkeys(addresses) if address not in self._located]
-        if self._is_bound or not unknown:
+        if not unknown or not self._are_there:
             return
         for first in range(0, len(unknown), _ADDRESSES_MAX):
             some = unknown[first : first + _ADDRESSES_MAX]
@@ -57,8 +57,10 @@ class BrokerGroups:
 
     def matching(self, pattern: str, *, topics: bool) -> tuple[str, ...]:
         """The names of the queues or topics of all groups that match a pattern."""
-        told = {"name": "", "groups": []} if self._is_bound else self._ask(())
-        others = [group for group in told["groups"] if group != told["name"]]
+        others: list[str] = []
+        if self._are_there:
+            told = self._ask(())
+            others = [group for group in told["groups"] if group != told["name"]]
         names = [name for group in ("", *others) for name in _matching(self._requests(group), pattern, topics=topics)]
         return tuple(dict.fromkeys(names))
 
@@ -67,12 +69,13 @@ class BrokerGroups:
         for requests in self._by_group.values():
             requests.close()
 
+    @property
+    def _are_there(self) -> bool:
+        """Whether there are groups that the query may know of: without them nobody is asked."""
+        return not self._is_bound and bool(self._requests("").group)
+
     def _ask(self, addresses: Iterable[str]) -> dict[str, Any]:
-        try:
-            told: dict[str, Any] = self._requests("").ask("read", "group", addresses=json.dumps(list(addresses)))
-        except Unknown:
-            # An older broker.
-            return {"name": "", "groups": [], "elsewhere": {}}
+        told: dict[str, Any] = self._requests("").ask("read", "group", addresses=json.dumps(list(addresses)))
         return told
 
     def _requests(self, group: str) -> Requests:

@@ -24,7 +24,6 @@ STILL_COMMITTING_PAUSE_S = 1.0
 ROUNDS = 300
 """Rounds through the hosts before a lost broker is given up: some five minutes."""
 _OK = 200
-_UNKNOWN = 400
 _MISSING = 404
 _LOCKED = 409
 
@@ -46,10 +45,6 @@ class Fenced(JMSError):
 
 class Missing(JMSError):
     """What is asked for is not there: a queue, a subscription or an assignment."""
-
-
-class Unknown(JMSError):
-    """The broker does not know the request, as an older one."""
 
 
 class Requests:
@@ -123,6 +118,13 @@ class Requests:
         if host is None:
             raise JMSError(f"No broker of {self.uri} serves now.", code="UNBLOCKED")
         return host
+
+    @property
+    def group(self) -> str:
+        """The group of brokers that is asked; empty if there are none."""
+        with self._lock:
+            self._open()
+            return self._connection.group if self._connection is not None else ""
 
     def close(self) -> None:
         """Close the connection, for good; a request that another thread waits for raises, and so do later ones."""
@@ -198,5 +200,5 @@ def _result(answer: TextMessage) -> Any:
     status = answer.properties["statusCode"]
     if status == _OK:
         return json.loads(answer.body or "{}")
-    errors = {_LOCKED: Fenced, _MISSING: Missing, _UNKNOWN: Unknown}
-    raise errors.get(status, JMSError)(str(answer.properties["statusDescription"]))  # type: ignore[arg-type]
+    error = Fenced if status == _LOCKED else Missing if status == _MISSING else JMSError
+    raise error(str(answer.properties["statusDescription"]))

@@ -90,7 +90,7 @@ class _Sink:
 
     def _ask(self, operation: str, staged: Sequence[Staged], **arguments: str | int | bool) -> Any:
         # Those without rows have not asked where that is.
-        url = next((each.url for each in staged if each.stage), self._options.url)
+        url = next((each.url for each in staged if each.stage), None) or self._url()
         # Tasks have staged there.
         requests = shared_requests(url, is_known=True)
         return requests.ask(operation, "stage", staged[0].transactional_id, **arguments)
