@@ -20,22 +20,6 @@ if TYPE_CHECKING:
     from legato.client.calls.context_steps import ContextSteps
 
 
-_SETTINGS = (
-    "delivery_mode",
-    "priority",
-    "time_to_live_ms",
-    "delivery_delay_ms",
-    "disable_message_id",
-    "disable_message_timestamp",
-    "duplicate_listener",
-    "async_listener",
-    "correlation_id",
-    "reply_to",
-    "type",
-    "properties",
-)
-
-
 class JMSProducerSteps:
     """How messages are to be sent; every `set_` method returns the producer, so that calls can be chained.
 
@@ -48,23 +32,26 @@ class JMSProducerSteps:
         properties: set in each message.
     """
 
+    # Of the class too, for who asks the class what its objects have: mocks, for example.
+    delivery_mode: DeliveryMode = DeliveryMode.PERSISTENT
+    priority: int = PRIORITY_DEFAULT
+    time_to_live_ms: int = 0
+    delivery_delay_ms: int = 0
+    disable_message_id: bool = False
+    disable_message_timestamp: bool = False
+    duplicate_listener: Callable[[Message], object] | None = None
+    async_listener: CompletionListener | CompletionCallable | None = None
+    correlation_id: str | bytes | None = None
+    reply_to: Destination | None = None
+    type: str | None = None
+    properties: Properties = Properties()
+
     def __init__(self, context: ContextSteps[Any, Any, Any]) -> None:
-        self.delivery_mode = DeliveryMode.PERSISTENT
-        self.priority = PRIORITY_DEFAULT
-        self.time_to_live_ms = 0
-        self.delivery_delay_ms = 0
-        self.disable_message_id = False
-        self.disable_message_timestamp = False
-        self.duplicate_listener: Callable[[Message], object] | None = None
-        self.async_listener: CompletionListener | CompletionCallable | None = None
-        self.correlation_id: str | bytes | None = None
-        self.reply_to: Destination | None = None
-        self.type: str | None = None
         self.properties = Properties()
         self._context = context
 
     def __setattr__(self, name: str, value: Any) -> None:
-        check_attribute(self, name, _SETTINGS)
+        check_attribute(self, name)
         object.__setattr__(self, name, value)
 
     def __repr__(self) -> str:

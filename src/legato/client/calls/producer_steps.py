@@ -25,17 +25,6 @@ from legato.errors import IllegalStateError, InvalidDestinationError, JMSError
 
 log = logging.getLogger("legato.client")
 
-_SETTINGS = (
-    "destination",
-    "delivery_mode",
-    "priority",
-    "time_to_live_ms",
-    "delivery_delay_ms",
-    "disable_message_id",
-    "disable_message_timestamp",
-    "duplicate_listener",
-)
-
 
 class Route:
     """A producer's way to one destination."""
@@ -98,7 +87,7 @@ class ProducerSteps:
         self._completion: Completion | None = None
 
     def __setattr__(self, name: str, value: Any) -> None:
-        check_attribute(self, name, _SETTINGS)
+        check_attribute(self, name)
         object.__setattr__(self, name, value)
 
     def __repr__(self) -> str:
