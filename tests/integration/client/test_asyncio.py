@@ -95,15 +95,19 @@ def test_a_cancelled_commit_goes_on_and_the_next_call_knows_its_outcome(
     async def story(connection: Connection) -> None:
         session = connection.create_session(transacted=True)
         producer = await session.create_producer(session.create_queue(queue_name))
+        cancelled = 0
         for number in range(20):
             await producer.send(TextMessage(str(number)))
             committing = asyncio.create_task(session.commit())
             await asyncio.sleep(0)
-            committing.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await committing
+            # On a busy machine one may be over by now.
+            if committing.cancel():
+                cancelled += 1
+                with pytest.raises(asyncio.CancelledError):
+                    await committing
             await producer.send(TextMessage(f"{number} and a half"))
             await session.rollback()
+        assert cancelled
         reader = connection.create_session()
         consumer = await reader.create_consumer(reader.create_queue(queue_name))
         assert [await text_of(consumer) for _ in range(20)] == list(map(str, range(20)))
