@@ -6,7 +6,7 @@ from pathlib import Path
 
 import typer
 from typer.cli import get_docs_for_click
-from typer.main import get_command
+from typer.main import get_group, get_install_completion_arguments
 
 from legato.cli.main import app
 
@@ -28,8 +28,9 @@ _ESCAPED = {"<": "&lt;", ">": "&gt;"}
 
 def page() -> str:
     """The page as it should be."""
-    command = get_command(app)
-    # As a command line makes it; Typer's commands remember the names of the first help that was asked of them.
+    # Its own tree: commands remember the names of `--help` in the first context that asked for them.
+    command = get_group(app)
+    command.params += get_install_completion_arguments()
     context = typer.Context(command, info_name="legato", **command.context_settings)
     text = get_docs_for_click(obj=command, ctx=context, name="legato", indent=1)
     text = text.replace("\\[", "[")
