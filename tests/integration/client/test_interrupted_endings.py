@@ -7,13 +7,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import threading
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
+from legato.amqp.engine.events import Closed
 from legato.client import ConnectionFactory, JMSConsumer, Message, TextMessage, TransactionRolledBackError, aio
+from legato.client.links.transport import Transport
 from legato.client.steps import Steps
 from tests.integration.client.calling import Calling, held_back, until, until_blocked
 from tests.integration.client.helpers import WAIT_S, drain, send
@@ -266,6 +270,40 @@ def test_a_consumer_closed_after_an_interrupted_commit_takes_its_messages_along(
             closing.outcome()
             session.commit()
         assert drain(connection, queue_name) == []
+
+
+def test_a_close_after_an_interrupted_close_ends_with_the_connection(
+    calm_pair: BrokerPair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The interrupted one closed the session behind it; what the second one asks for comes too late to be done."""
+    connection = ConnectionFactory(calm_pair.url, close_timeout_s=100_000).create_connection()
+    connection.start()
+    session = connection.create_session(transacted=True)
+    session.create_consumer(session.create_queue("closed twice"))
+    transport = connection._transport
+    goes_on, ends = threading.Event(), threading.Event()
+
+    def give_up_later() -> None:
+        until(lambda: session._channel.closed)
+        Transport.give_up(transport)
+
+    def closed_later(event: Closed) -> None:
+        ends.set()
+        assert goes_on.wait(WAIT_S)
+        Transport._closed(transport, event)
+
+    monkeypatch.setattr(transport, "_closed", closed_later)
+    with monkeypatch.context() as interrupting:
+        # At that line: nothing was asked of the transaction yet.
+        interrupting.setattr("legato.client.calls.session_steps.Transaction", Mock(side_effect=KeyboardInterrupt))
+        interrupting.setattr(transport, "give_up", give_up_later)
+        with pytest.raises(KeyboardInterrupt):
+            connection.close()
+    assert ends.wait(WAIT_S)
+    closing = Calling(connection.close)
+    until_blocked(session)
+    goes_on.set()
+    closing.outcome()
 
 
 def test_of_many_cancelled_commits_and_rollbacks_none_does_a_message_twice(tmp_path: Path) -> None:

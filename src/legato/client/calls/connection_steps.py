@@ -197,6 +197,7 @@ class ConnectionSteps(Generic[_Session]):
         listening = self if above is None else above
         transport.on_exception = listening._on_exception
         transport.on_failover = listening._on_failover
+        transport.on_end = self._wake_all
 
     def _settings(self, client_id: str | None, uri: Uri) -> Settings:
         return Settings(
@@ -464,6 +465,14 @@ class ConnectionSteps(Generic[_Session]):
     def _wake_sessions(self) -> None:
         for session in list(self._sessions):
             session._channel.gate.open()
+
+    def _wake_all(self) -> None:
+        """The connection has ended: nobody else tells who waits on a session that the I/O thread does not know of.
+
+        It has forgotten the session already, if a close was interrupted, or has never heard of it.
+        """
+        self._wake_sessions()
+        self._wake_bases()
 
     def _forget_session(self, session: Any) -> None:
         with contextlib.suppress(ValueError):

@@ -83,6 +83,8 @@ class Transport:
         """Whether the thread has nothing more to do."""
         self.on_exception: Callable[[JMSError, bool], Steps[None]] = _unheard
         self.on_failover: Callable[[FailoverEvent], None] = lambda event: None
+        self.on_end: Callable[[], None] = lambda: None
+        """Called by the thread as it ends: commands that it has not run, it never will, so who waits is to look."""
         self.outages = Outages(self._restored)
         self.awaits = self.outages.awaits
         self.restored = self.outages.restored
@@ -189,6 +191,7 @@ class Transport:
             self._release()
             self.ended = True
             self.gate.open()
+            self.on_end()
 
     def _turn(self) -> None:
         """One lump: commands, output, news for waiting threads, sleep, input."""
