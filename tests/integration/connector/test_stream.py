@@ -323,6 +323,23 @@ def test_messages_of_a_batch_that_spark_skips_are_not_acknowledged(broker: Serve
 
 
 @pytest.mark.parametrize("limit", [ALL, ReadMaxRows(1)])
+def test_a_skipped_batch_behind_one_that_spark_commits_is_not_acknowledged(broker: Server, limit: ReadLimit) -> None:
+    """Spark commits a batch when the next one is planned: that cleared the mark of the next, which was lost."""
+    fill(broker, "1", "2")
+    reader = stream(broker, refuses_skips=True)
+    start = reader.initialOffset()
+    read = reader.latestOffset(start, ReadMaxRows(1))
+    assert rows(reader, start, read) == ["1"]
+    skipped = reader.latestOffset(read, limit)
+    reader.commit(read)
+    with pytest.raises(JMSError, match=r"Spark skipped a batch .* they are back in their queues"):
+        reader.latestOffset(skipped, limit)
+    again = stream(broker, refuses_skips=True)
+    ends = again.latestOffset(skipped, ALL)
+    assert rows(again, skipped, ends) == ["2"]
+
+
+@pytest.mark.parametrize("limit", [ALL, ReadMaxRows(1)])
 def test_a_skip_before_the_end_of_a_driver_is_noticed_by_the_next(broker: Server, limit: ReadLimit) -> None:
     """Its messages were acknowledged unread: the next driver knew nothing of it."""
     fill(broker, "1", "2")

@@ -223,14 +223,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         Raises:
             JMSError: it was not.
         """
-        unread, self._unread = self._unread, None
         is_first, self._is_first = self._is_first, False
         if not self._refuses_skips:
             return
         if is_first:
             self._require_begun(done)
-        if unread is None or unread != ordered(done):
+        # Spark commits a batch after it has asked where the next one ends, and before it asks what is in that.
+        if self._unread != ordered(done):
             return
+        self._unread = None
         if self._ahead is not None:
             wait([self._ahead.ends])
         self._places.release(done)
