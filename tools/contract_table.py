@@ -16,6 +16,7 @@ CHECKED_PARTS = "ABCDE"
 """Of these parts each line that is stated must be named by a test."""
 
 _NAME = re.compile(r"(?<!\.md )\b([A-E])(\d+)(?:-\1?(\d+))?")
+_SLOW = "pytest.mark.slow"
 _HEAD = """# The contract
 
 Legato does what five documents specify. Each of their lines is here in our words, with the tests that name it:
@@ -57,12 +58,14 @@ class Naming:
     Args:
         file: relative to the root.
         title: the test's name as a sentence; empty for an example.
+        slow: whether only `make test-full` runs it.
     """
 
-    def __init__(self, file: Path, title: str, lines: list[str]) -> None:
+    def __init__(self, file: Path, title: str, lines: list[str], *, slow: bool = False) -> None:
         self.file = file
         self.title = title
         self.lines = lines
+        self.slow = slow
 
 
 def read_lines(file: Path = LINES) -> tuple[dict[str, str], dict[str, Line]]:
@@ -84,11 +87,15 @@ def names_in(docstring: str) -> list[str]:
 def namings(root: Path = ROOT) -> Iterator[Naming]:
     """All tests and examples that name a line, in the order of their files."""
     for file in sorted((root / "tests").rglob("test_*.py")):
-        for node in ast.walk(ast.parse(file.read_text())):
+        module = ast.parse(file.read_text())
+        all_slow = any(_SLOW in ast.unparse(node) for node in module.body if isinstance(node, ast.Assign))
+        for node in ast.walk(module):
             if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) or not node.name.startswith("test_"):
                 continue
             if lines := names_in(ast.get_docstring(node) or ""):
-                yield Naming(file.relative_to(root), node.name.removeprefix("test_").replace("_", " "), lines)
+                title = node.name.removeprefix("test_").replace("_", " ")
+                slow = all_slow or any(ast.unparse(mark) == _SLOW for mark in node.decorator_list)
+                yield Naming(file.relative_to(root), title, lines, slow=slow)
     for file in sorted((root / "examples").glob("*.py")):
         if lines := names_in(ast.get_docstring(ast.parse(file.read_text())) or ""):
             yield Naming(file.relative_to(root), "", lines)
@@ -104,16 +111,16 @@ def by_line(found: Iterable[Naming]) -> dict[str, list[Naming]]:
 
 
 def complaints(lines: Mapping[str, Line], tests: Mapping[str, list[Naming]]) -> list[str]:
-    """What is wrong: names of lines that there are not, stated lines that no test names."""
+    """What is wrong: names of lines that there are not, stated lines that no test of `make test` names."""
     unknown = [
         f"{naming.file} names {name}, which is no line"
         for name in tests.keys() - lines.keys()
         for naming in tests[name]
     ]
     untested = [
-        f"no test names {name}: {line.says}"
+        f"no test of `make test` names {name}: {line.says}"
         for name, line in lines.items()
-        if line.mark == "S" and line.part in CHECKED_PARTS and name not in tests
+        if line.mark == "S" and line.part in CHECKED_PARTS and all(naming.slow for naming in tests.get(name, []))
     ]
     return sorted(unknown) + untested
 

@@ -1,9 +1,10 @@
 """Each stated line of the contract is named by a test, and the page that says so is what the sources say."""
 
 from collections.abc import Mapping
+from pathlib import Path
 
 import pytest
-from tools.contract_table import PAGE, Naming, by_line, complaints, names_in, namings, page, read_lines
+from tools.contract_table import PAGE, Line, Naming, by_line, complaints, names_in, namings, page, read_lines
 
 
 @pytest.fixture(scope="module")
@@ -15,6 +16,24 @@ def named() -> Mapping[str, list[Naming]]:
 def test_every_stated_line_is_named_by_a_test_and_every_name_is_a_line(named: Mapping[str, list[Naming]]) -> None:
     _, lines = read_lines()
     assert complaints(lines, named) == []
+
+
+def test_a_line_that_only_slow_tests_name_is_complained_of() -> None:
+    lines = {"A1": Line("A1", "S", "It holds.")}
+    slow, quick = (Naming(Path("test_it.py"), "it holds", ["A1"], slow=slow) for slow in (True, False))
+    assert complaints(lines, {"A1": [slow, quick]}) == []
+    assert complaints(lines, {"A1": [slow]}) == ["no test of `make test` names A1: It holds."]
+    assert complaints(lines, {}) == ["no test of `make test` names A1: It holds."]
+
+
+def test_slow_tests_are_known_by_their_mark_or_that_of_their_file(tmp_path: Path) -> None:
+    folder = tmp_path / "tests"
+    folder.mkdir()
+    told = 'def test_it() -> None:\n    """CONTRACT A1."""\n'
+    (folder / "test_a.py").write_text(told)
+    (folder / "test_b.py").write_text(f"@pytest.mark.slow\n{told}")
+    (folder / "test_c.py").write_text(f"pytestmark = pytest.mark.slow\n{told}")
+    assert [naming.slow for naming in namings(tmp_path)] == [False, True, True]
 
 
 def test_the_page_is_what_make_contract_writes(named: Mapping[str, list[Naming]]) -> None:
