@@ -7,7 +7,6 @@ import logging
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,6 +14,7 @@ import pyarrow as pa
 import pyarrow.flight as flight
 
 from legato.bulk.arrays import number_array
+from legato.bulk.flight_client import GONE, connect, location_of, words_of
 from legato.bulk.requests import omitted_of
 from legato.bulk.tickets import BODY_BYTES_MAX
 from legato.client.failover.uri import Uri
@@ -29,9 +29,6 @@ OMITTED_BODY_BYTES = "omitted_body_bytes"
 """A column of frames and of rows: how large a body is that was left out."""
 
 log = logging.getLogger("legato.spark")
-
-_GONE = (flight.FlightUnavailableError, flight.FlightUnauthenticatedError, flight.FlightInternalError)
-"""The broker, or the process beside it, is another one by now: a new ticket is to be had from it."""
 
 
 def read_frames(
@@ -55,7 +52,7 @@ def read_frames(
                 failures = 0
                 yield frame
             return
-        except _GONE as error:
+        except GONE as error:
             failures += 1
             if failures > requests.patience.retries:
                 raise JMSError(
@@ -84,20 +81,13 @@ def retried(attempt: Callable[[], None], what: str, patience: Patience) -> None:
         try:
             attempt()
             return
-        except _GONE as error:
+        except GONE as error:
             if not left:
                 raise JMSError(f"{what}: {words_of(error)}") from error
             log.warning("! %s, and are tried again: %s", sentence(what), sentence(words_of(error)))
             time.sleep(patience.pause_s)
         except flight.FlightError as error:
             raise JMSError(f"{what}: {words_of(error)}") from error
-
-
-def words_of(error: flight.FlightError) -> str:
-    """What the process for bulk said, without what its library adds for those who know gRPC."""
-    words = str(error).partition(" gRPC client debug context:")[0]
-    words = words.partition(" Detail: ")[0].removeprefix("Flight returned unknown error, with message: ")
-    return words[:-1] if words.endswith("..") else words
 
 
 def _stream(
@@ -133,36 +123,17 @@ def bulk_client(uri: Uri, host: str, told: dict[str, Any]) -> Iterator[flight.Fl
     if not told["port"]:
         raise flight.FlightUnavailableError("the broker could not start its process for reading in bulk; see its log")
     spare_collections()
-    name = host.rpartition(":")[0]
-    location = f"grpc{'+tls' if told['tls'] else ''}://{name}:{told['port']}"
-    key = str(uri), location
+    key = str(uri), location_of(host, told["port"], tls=told["tls"])
     client = _clients.get(key)
     if client is None:
         keep_freed_memory()
-        client = _clients[key] = _connect(location, uri, tls=told["tls"])
+        client = _clients[key] = connect(uri, host, told["port"], tls=told["tls"])
     try:
         yield client
-    except _GONE:
+    except GONE:
         # Others of that process's threads may still read by it: it is closed when they, too, are done.
         _clients.pop(key, None)
         raise
-
-
-def _connect(location: str, uri: Uri, *, tls: bool) -> flight.FlightClient:
-    if not tls:
-        return flight.connect(location)
-    options = uri.options
-    return flight.connect(
-        location,
-        tls_root_certs=_content(options.tls_ca_file),
-        cert_chain=_content(options.tls_cert_file),
-        private_key=_content(options.tls_key_file),
-        disable_server_verification=not options.tls_verify,
-    )
-
-
-def _content(file: str | None) -> bytes | None:
-    return Path(file).read_bytes() if file else None
 
 
 def close_clients() -> None:
