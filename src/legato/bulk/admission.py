@@ -15,7 +15,7 @@ import pyarrow.flight as flight
 
 from legato.bulk.requests import HOLDER_HEADER, TICKET_HEADER
 from legato.bulk.stage_files import StageTicket
-from legato.bulk.tickets import Limited, Ticket, TicketRefused, unseal
+from legato.bulk.tickets import CopyTicket, Limited, Ticket, TicketRefused, unseal
 from legato.errors import StoreError
 from legato.quoting import sentence
 
@@ -24,8 +24,8 @@ GATE = "gate"
 
 log = logging.getLogger("legato.bulk")
 
-_KINDS: dict[flight.FlightMethod, type[Ticket | StageTicket]] = {
-    flight.FlightMethod.DO_GET: Ticket,
+_KINDS: dict[flight.FlightMethod, Any] = {
+    flight.FlightMethod.DO_GET: Ticket | CopyTicket,
     flight.FlightMethod.DO_ACTION: Ticket,
     flight.FlightMethod.DO_PUT: StageTicket,
 }
@@ -54,7 +54,7 @@ class Admission:
         """
         kind = _KINDS.get(method)
         if kind is None:
-            raise TicketRefused("Only ranges are read here, and rows staged.")
+            raise TicketRefused("Only ranges and copies are read here, and rows staged.")
         sealed, holder = (_first(headers, name) for name in (TICKET_HEADER, HOLDER_HEADER))
         if not sealed:
             if self._bound:
@@ -63,7 +63,7 @@ class Admission:
         return Admitted(sealed, unseal(self._secret, sealed, time.time(), kind, holder))
 
     def ticket(self, context: flight.ServerCallContext, sealed: bytes, kind: type[T]) -> T:
-        """The ticket of a call, from its header or else from its body.
+        """The ticket of a call, of that kind or of one of those kinds, from its header or else from its body.
 
         Raises:
             TicketRefused: it has none that is good.
@@ -96,7 +96,7 @@ class Admission:
 class Admitted(flight.ServerMiddleware):  # type: ignore[misc]
     """A call that may go on, with its ticket."""
 
-    def __init__(self, sealed: bytes, ticket: Ticket | StageTicket) -> None:
+    def __init__(self, sealed: bytes, ticket: Ticket | StageTicket | CopyTicket) -> None:
         super().__init__()
         self.sealed = sealed
         self.ticket = ticket

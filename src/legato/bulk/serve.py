@@ -1,4 +1,5 @@
-"""The bulk process beside a broker: serves ranges of queues over Arrow Flight, off the broker's loop.
+"""The bulk process beside a broker: serves ranges of queues and copies of the store over Arrow Flight, off the
+broker's loop.
 
 Run by the broker as `python -m legato.bulk.serve --store DIR --host HOST`. Its first line of input is the secret that
 tickets are sealed with, its first line of output the port; it ends when its input ends, so it outlives no broker.
@@ -30,19 +31,22 @@ from legato.bulk.planning import RangePart, plan
 from legato.bulk.requests import PLAN, PlannedPart, PlanRequest, PutRequest, StageOptions
 from legato.bulk.stage_encoder import records_of
 from legato.bulk.stage_files import DigestRecord, Record, StageTicket, path_of, write_stage
-from legato.bulk.tickets import Ticket, seal
+from legato.bulk.store_copy import SCHEMA as COPY_SCHEMA
+from legato.bulk.store_copy import StoreCopies
+from legato.bulk.tickets import CopyTicket, Ticket, seal
 from legato.store.lmdb import LmdbStore
 
 STAGE_BYTES_MAX = 4 << 30
 """Of the rows that one ticket stages, by default."""
 PARTS_MAX = 100_000
 _NICE = 5
+_READING: Any = Ticket | CopyTicket
 _BIND_S = 5.0
 """For so long a fixed port may still be the former primary's, whose process is ending."""
 
 
 class BulkServer(flight.FlightServerBase):  # type: ignore[misc]
-    """Serves the range of each ticket.
+    """Serves what each ticket is for.
 
     Args:
         store: opened read-only.
@@ -74,13 +78,16 @@ class BulkServer(flight.FlightServerBase):  # type: ignore[misc]
             middleware={GATE: Gate(self._admission)},
         )
         self._store = store
+        self._copies = StoreCopies(store)
         self._secret = secret
         self._stage_bytes_max = stage_bytes_max
 
     def do_get(self, context: flight.ServerCallContext, ticket: flight.Ticket) -> flight.FlightDataStream:
-        """The frames of a ticket's range."""
+        """The frames of a ticket's range, or a copy of the store."""
         with answering():
-            asked = self._admission.ticket(context, ticket.ticket, Ticket)
+            asked: Any = self._admission.ticket(context, ticket.ticket, _READING)
+            if isinstance(asked, CopyTicket):
+                return flight.GeneratorStream(COPY_SCHEMA, self._copy())
             return flight.GeneratorStream(BARE_SCHEMA if asked.bare else SCHEMA, self._frames(asked))
 
     def do_put(
@@ -111,6 +118,10 @@ class BulkServer(flight.FlightServerBase):  # type: ignore[misc]
     def _planned(self, asked: Ticket, part: RangePart) -> PlannedPart:
         ticket = msgspec.structs.replace(asked, after=part.after, through=part.through)
         return PlannedPart(part.after, part.through, part.rows, seal(self._secret, ticket))
+
+    def _copy(self) -> Iterator[pa.RecordBatch]:
+        with answering():
+            yield from self._copies.stream()
 
     def _frames(self, asked: Ticket) -> Iterator[pa.RecordBatch | tuple[pa.RecordBatch, pa.Buffer]]:
         """Frames, and beside each of which some bodies are left out which those are."""

@@ -37,7 +37,7 @@ SUFFIX = ".stage"
 _SIZE = struct.Struct(">I")
 
 
-class StageTicket(msgspec.Struct, frozen=True, array_like=True):
+class StageTicket(msgspec.Struct, frozen=True, array_like=True, tag="stage"):
     """A ticket to stage rows, once: sink, batch, file name, expiry."""
 
     transactional_id: str

@@ -1,4 +1,5 @@
-"""Tickets: signed permissions to read a range of a queue, given over an authenticated connection.
+"""Tickets: signed permissions to read a range of a queue, to stage rows, or to copy the store, given over an
+authenticated connection.
 
 A ticket belongs to its holder: who asks for one gives the digest of a secret, which is in the ticket, and shows the
 secret itself with the ticket. Whoever else comes by the ticket cannot use it.
@@ -25,7 +26,7 @@ class TicketRefused(LegatoError):
     """The ticket is not this broker's, or has expired; ask the broker for a new one."""
 
 
-class Ticket(msgspec.Struct, frozen=True, array_like=True):
+class Ticket(msgspec.Struct, frozen=True, array_like=True, tag="range"):
     """A range of a queue: messages with `after` < seq <= `through`, in the lane of `after`."""
 
     queue: int
@@ -39,6 +40,14 @@ class Ticket(msgspec.Struct, frozen=True, array_like=True):
     """Of large messages, larger bodies than that are left out, and how large they are is said (`frames.OMITTED`)."""
     holder: bytes = b""
     """See `digest_of_holder`; empty: whoever has it may use it, as there are no users."""
+
+
+class CopyTicket(msgspec.Struct, frozen=True, array_like=True, tag="copy"):
+    """A copy of the whole store, users included."""
+
+    until_s: float
+    holder: bytes = b""
+    """See `Ticket`."""
 
 
 def digest_of_holder(secret: bytes) -> bytes:
@@ -66,7 +75,7 @@ def seal(secret: bytes, ticket: Limited) -> bytes:
 
 
 def unseal(secret: bytes, sealed: bytes, now_s: float, kind: type[T], holder: bytes = b"") -> T:
-    """The ticket of that kind that was sealed.
+    """The ticket of that kind, or of one of those kinds, that was sealed.
 
     Args:
         holder: the secret of who shows it.

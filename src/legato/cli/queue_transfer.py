@@ -8,7 +8,6 @@ bounds that.
 from __future__ import annotations
 
 import hashlib
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -19,6 +18,7 @@ from typing import NamedTuple
 from legato.cli.confirmation import messages
 from legato.cli.management import request
 from legato.cli.output import say
+from legato.cli.progress import Progress
 from legato.cli.queue_files import ReadMessage, format_of, reading, writing
 from legato.client import ConnectionFactory, Message, Queue, Session, TextMessage
 from legato.errors import ConfigError, TransactionRolledBackError
@@ -29,8 +29,6 @@ PROGRESS_QUEUE = "legato.imports"
 _CHUNK_MESSAGES, _CHUNK_BYTES = 500, 8 << 20
 _MARKER_WAIT_S = 10.0
 _ID, _DONE = "import_id", "imported"
-_TELL_S = {True: 0.5, False: 10.0}
-"""How often progress is told: to a terminal, and else."""
 
 
 class Imported(NamedTuple):
@@ -42,35 +40,6 @@ class Imported(NamedTuple):
     duplicates: int
 
 
-class _Progress:
-    """How far long work is, on standard error."""
-
-    def __init__(self, doing: str, total: int) -> None:
-        self._doing, self._total = doing, total
-        self._is_terminal = sys.stderr.isatty()
-        self._told = time.monotonic()
-        self._shown = False
-
-    def at(self, done: int) -> None:
-        """So many are done."""
-        now = time.monotonic()
-        if now - self._told < _TELL_S[self._is_terminal]:
-            return
-        self._told = now
-        line = f"{self._doing} {done:,} of {self._total:,}"
-        if self._is_terminal:
-            sys.stderr.write(f"\r{line}\x1b[K")
-            sys.stderr.flush()
-            self._shown = True
-        else:
-            say(line, err=True)
-
-    def end(self) -> None:
-        """Leave the terminal's line."""
-        if self._shown:
-            sys.stderr.write("\r\x1b[K")
-
-
 def export_queue(url: str, queue: str, path: Path, form: str, selector: str, *, dry_run: bool) -> int:
     """Write copies of the waiting messages of a queue into a file; returns how many.
 
@@ -78,7 +47,7 @@ def export_queue(url: str, queue: str, path: Path, form: str, selector: str, *, 
         JMSError: there is no such queue, or the connection was lost: there is no file then.
     """
     found = request(url, "read", "queue", queue)
-    progress, count = _Progress("exported", found["depth"]), 0
+    progress, count = Progress("exported", found["depth"]), 0
     with ExitStack() as stack:
         connection = stack.enter_context(ConnectionFactory(url).create_connection())
         session = stack.enter_context(connection.create_session())
@@ -173,7 +142,7 @@ class _Import:
             before = 0
         if before >= total:
             return Imported(0, before, 0, 0)
-        done, progress = before, _Progress("imported", total)
+        done, progress = before, Progress("imported", total)
         read: Iterator[ReadMessage] | None = None
         with self._session.create_consumer(self._progress_queue, f"{_ID} = '{self._id}'", prefetch=1) as consumer:
             while done < total:

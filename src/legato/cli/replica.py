@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -112,11 +112,11 @@ def seed(
         typer.Argument(metavar="STORE", help="The broker's store, or where it is to be.", show_default=False),
     ],
     source: Annotated[
-        Path,
+        str,
         typer.Option(
             "--from",
-            help="A backup, or the store of another broker of the group, which may serve.",
-            metavar="DIR",
+            help="The URL of the group's brokers; or a backup; or the store of another broker, which may serve.",
+            metavar="URL|DIR",
             show_default=False,
         ),
     ],
@@ -125,26 +125,34 @@ def seed(
     """Copy another broker's store to this one, whose log does not reach back to it; no broker may run on STORE.
 
     When the broker starts it takes from the log what came after the copy. What STORE had before stays in it as a file
-    data.mdb.replaced-at-N; remove that when all is well.
+    data.mdb.replaced-at-N; remove that when all is well. With a URL the broker that serves sends the copy, to a user
+    whose role has management = "administer".
 
-    Examples: legato replica seed /var/lib/legato --from /backup/legato-7; legato replica seed ./c --from ./a
+    Examples: legato replica seed /var/lib/legato --from amqps://a.example,b.example;
+    legato replica seed /var/lib/legato --from /backup/legato-7
     """
+    from legato.cli.store_fetching import fetching, is_url
+    from legato.client.failover.uri import parse_uri
     from legato.errors import StoreError
     from legato.replication import seeding
     from legato.server.storage.replicated_log import hold_directory
+    from legato.server.storage.seed_source import snapshot_from
 
-    snapshot = seeding.look_at(source)
-    if snapshot.position is None:
-        raise StoreError(
-            f"the last commit in {source} came from no log: it can begin the log of a group, and is restored with "
-            "legato store restore (docs/howto/replication.md)"
-        )
+    named = f"the store at {parse_uri(source)}" if is_url(source) else source
     store.mkdir(mode=0o700, parents=True, exist_ok=True)
-    if store.resolve() == source.resolve():
+    if not is_url(source) and store.resolve() == Path(source).resolve():
         raise StoreError(f"{store} cannot be a copy of itself: --from names another directory")
     lock = hold_directory(store)
     try:
-        before = seeding.seed(store, snapshot)
+        with ExitStack() as stack:
+            told = stack.enter_context(fetching()) if is_url(source) else lambda done, total: None
+            snapshot = stack.enter_context(snapshot_from(source, store, told))
+            if snapshot.position is None:
+                raise StoreError(
+                    f"the last commit in {named} came from no log: it can begin the log of a group, and is restored "
+                    "with legato store restore (docs/howto/replication.md)"
+                )
+            before = seeding.seed(store, snapshot)
     finally:
         lock.release()
     record = snapshot.position.sequence
@@ -152,9 +160,7 @@ def seed(
         replaced = None if before is None else str(before)
         say_json({"epoch": snapshot.epoch, "commit": snapshot.commit, "record": record, "replaced": replaced})
         return
-    say(
-        f"{store}: a copy of {source}, commit {snapshot.commit:,}, epoch {snapshot.epoch}, record {record:,} of its log"
-    )
+    say(f"{store}: a copy of {named}, commit {snapshot.commit:,}, epoch {snapshot.epoch}, record {record:,} of its log")
     if before is not None:
         say(f"what it had before is in {before.name}")
 

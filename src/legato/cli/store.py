@@ -17,16 +17,20 @@ if TYPE_CHECKING:
 
 app = Commands(
     name="store",
-    help="Back up, restore and verify a store: on the machine that has it, with or without brokers that serve from it.",
+    help="Back up, restore and verify a store, with or without brokers that serve from it.",
 )
 
-StoreArgument = Annotated[Path, typer.Argument(metavar="STORE", help="The store directory.", show_default=False)]
 BackupArgument = Annotated[Path, typer.Argument(metavar="BACKUP", help="Directory of a backup.", show_default=False)]
 
 
 @app.command("backup")
 def backup(
-    store: StoreArgument,
+    store: Annotated[
+        str,
+        typer.Argument(
+            metavar="STORE", help="The store directory, or the URL of the brokers that serve it.", show_default=False
+        ),
+    ],
     to: Annotated[
         Path, typer.Argument(metavar="TO", help="A new directory, best on another disk.", show_default=False)
     ],
@@ -42,17 +46,31 @@ def backup(
 ) -> None:
     """Copy a store as of one commit, while brokers serve from it or not. TO gets its name when all is there.
 
-    Examples: legato store backup /var/lib/legato/store /backup/legato-1; legato store backup ./store ./copy --no-ledger
+    With a URL the store may be on another machine. Its broker sends the copy, without the ledger's segments, to a user
+    whose role has management = "administer".
+
+    Examples: legato store backup /var/lib/legato/store /backup/legato-1;
+    legato store backup ./store ./copy --no-ledger; legato store backup amqps://a.example,b.example ./copy
     """
     import msgspec
 
+    from legato.cli.store_fetching import fetch, is_url
+    from legato.client.failover.uri import parse_uri
     from legato.replication.versions import copy_versions
     from legato.store import backup as backups
     from legato.store.backup_files import LEDGER_NAME
 
-    segments = (ledger_directory or store / LEDGER_NAME) if ledger else None
-    manifest = backups.take(store, to, ledger=segments)
-    copy_versions(store, to)
+    if is_url(store):
+        if ledger_directory is not None:
+            raise typer.BadParameter(
+                "segments of the ledger are not copied from a URL", param_hint="--ledger-directory"
+            )
+        manifest = fetch(store, to)
+        store = f"the store at {parse_uri(store)}"
+    else:
+        segments = (ledger_directory or Path(store, LEDGER_NAME)) if ledger else None
+        manifest = backups.take(Path(store), to, ledger=segments)
+        copy_versions(Path(store), to)
     contents = backups.verify(to) if verify else None
     if as_json:
         say_json({"manifest": msgspec.to_builtins(manifest), "contents": msgspec.to_builtins(contents)})

@@ -361,7 +361,7 @@ class LogArbiter:
         """Whether there is another store, which the log reaches back to."""
         why = ""
         if self._seed is not None and self._log is not None and not self._closed:
-            log.warning("! %s; a backup is looked for", sentence(error))
+            log.warning("! %s; a copy of another store is looked for", sentence(error))
             try:
                 self._store = self._seed(self._log, self._store)
                 self.replica = Replica(self._store, EpochVersions(self._directory))

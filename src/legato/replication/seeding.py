@@ -38,6 +38,7 @@ class Snapshot:
         commit: the number of its last commit.
         position: where it is on the log of its group; None if its last commit came from no log.
         is_backup: it has a manifest, with which its files are compared.
+        origin: where it was fetched from, if from elsewhere.
     """
 
     path: Path
@@ -45,6 +46,7 @@ class Snapshot:
     commit: int
     position: Position | None
     is_backup: bool
+    origin: str = ""
 
 
 def look_at(path: Path) -> Snapshot:
@@ -120,7 +122,8 @@ def seed(store: Path, source: Snapshot) -> Path | None:
         raise StoreError(f"the store in {store} cannot be seeded: {error.strerror or error}") from error
     finally:
         coming.unlink(missing_ok=True)
-    log.info("= %s is a copy of %s, as of commit %d", quoted(store), quoted(source.path), source.commit)
+    origin = source.origin or source.path
+    log.info("= %s is a copy of %s, as of commit %d", quoted(store), quoted(origin), source.commit)
     return before
 
 

@@ -39,7 +39,7 @@ from legato.store.environment import DATA_NAME, LOCK_TABLE_NAME, copy_data, lmdb
 from legato.store.journal_state import close_journal
 from legato.store.lanes import LANE_SHIFT
 from legato.store.lmdb import LmdbStore
-from legato.store.migration import migrate, read_state
+from legato.store.migration import State, migrate, read_state
 from legato.store.segment_locks import being_read
 from legato.store.segment_names import spans
 from legato.store.settling import settle_store
@@ -99,23 +99,38 @@ def take(store: Path, to: Path, *, ledger: Path | None = None) -> Manifest:
         settle_store(store)
         with _files(store) as environment:
             copy_data(environment, partial)
-        _forget_journal(partial)
-        with _files(partial) as copied:
-            version, state = read_format(copied, partial), read_state(copied)
-        _only_data(partial)
-        data = partial / DATA_NAME
-        manifest = Manifest(
-            version,
-            state.epoch,
-            state.log_position,
-            taken_us,
-            data.stat().st_size,
-            file_digest(data),
-            {} if ledger is None else _copy_segments(ledger, partial / LEDGER_NAME, state.log_position),
-            copy_users(store, partial),
-        )
-        write_manifest(partial, manifest)
-        sync_file(data)
+        segments = {} if ledger is None else _copy_segments(ledger, partial / LEDGER_NAME, _state(partial).log_position)
+        return complete(partial, taken_us, segments, copy_users(store, partial))
+
+
+def complete(partial: Path, taken_us: int, segments: dict[str, str], users_sha256: str) -> Manifest:
+    """Make a directory with a copy of a store's file a backup: say what is in it, durably.
+
+    Args:
+        taken_us: when the copy was begun, microseconds since 1970.
+        segments: of the ledger, which are there, by name, with their digests.
+        users_sha256: digest of the users file, if that is there.
+
+    Raises:
+        StoreError: the copy cannot be used, or there is no room.
+    """
+    _forget_journal(partial)
+    with _files(partial) as copied:
+        version, state = read_format(copied, partial), read_state(copied)
+    _only_data(partial)
+    data = partial / DATA_NAME
+    manifest = Manifest(
+        version,
+        state.epoch,
+        state.log_position,
+        taken_us,
+        data.stat().st_size,
+        file_digest(data),
+        segments,
+        users_sha256,
+    )
+    write_manifest(partial, manifest)
+    sync_file(data)
     return manifest
 
 
@@ -222,6 +237,12 @@ def _files(path: Path) -> Iterator[Any]:
             yield environment
         finally:
             environment.close()
+
+
+def _state(path: Path) -> State:
+    """How far a copy is."""
+    with _files(path) as environment:
+        return read_state(environment)
 
 
 def _forget_journal(partial: Path) -> None:

@@ -569,6 +569,15 @@ class LmdbStore:
             cleared = int(self._env.reader_check())
             return ReadingsFound(cleared, holding_readings(self._env), used_bytes(self._env))
 
+    def write_copy(self, file_descriptor: int) -> None:
+        """Write the store's file to a pipe or socket, as of the last commit and without free pages; commits go on.
+
+        Raises:
+            StoreError: it cannot be read, or not be written there.
+        """
+        with lmdb_errors(f"copying the store in {self.path}"):
+            self._env.copyfd(file_descriptor, compact=True)
+
     def keep_reserve(self) -> bool:
         """See `Store.keep_reserve`."""
         return self._reserve.make()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import signal
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -91,7 +92,7 @@ def test_a_wiped_broker_seeds_itself_from_a_backup_where_the_log_does_not_reach_
     second.wait_for_role("backup")
     assert_same_content(group)
     assert [each.name for each in second.store.glob("data.mdb.replaced-at-*")], "what it had is kept"
-    assert "a backup is looked for" in second.log.read_text()
+    assert "a copy of another store is looked for" in second.log.read_text()
 
     second.kill()
     shutil.rmtree(second.store)
@@ -123,6 +124,53 @@ def test_an_administrator_seeds_a_broker_from_one_that_serves(group: Group, tmp_
     refused = legato("replica", "seed", second.store, "--from", first.store)
     assert refused.returncode == 1
     assert "serves the store" in refused.stderr
+    assert_same_content(group)
+    first.kill()
+    second.wait_for_role("active")
+    assert received(group.url) == sent
+
+
+def test_a_wiped_broker_seeds_itself_from_the_one_that_serves_on_another_machine(group: Group, tmp_path: Path) -> None:
+    """Nothing but its URL is needed, no common disk; and while nobody serves there, the broker ends and says so."""
+    config, seeding = tmp_path / "legato.toml", tmp_path / "seeding.toml"
+    config.write_text("[replication]\nlog_bytes = 500_000\n")
+    first = group.start("a", "active", config=config)
+    sent = send(group, 0, 60)
+    eventually(lambda: kept_from(group) > 1, "the log is not trimmed")
+    seeding.write_text(f'[replication]\nlog_bytes = 500_000\nseed_from = "amqp://127.0.0.1:{first.port}"\n')
+    second = group.add("b", config=seeding).start()
+    sent += send(group, 60, 3)
+    assert_same_content(group)
+    assert f"is a copy of amqp://127.0.0.1:{first.port}, as of commit" in second.log.read_text()
+    assert not list(second.store.glob("*.seeding*"))
+
+    second.kill()
+    shutil.rmtree(second.store)
+    first.signal(signal.SIGSTOP)
+    second.start()
+    second.wait_for_role("ended")
+    assert "did not answer" in (logged := second.log.read_text()) or "Cannot connect" in logged, logged
+    first.signal(signal.SIGCONT)
+    first.wait_for_role("active")
+    second.start()
+    assert_same_content(group)
+    first.kill()
+    second.wait_for_role("active")
+    assert received(group.url) == sent
+
+
+def test_an_administrator_seeds_a_broker_from_the_url_of_its_group(group: Group, tmp_path: Path) -> None:
+    config = tmp_path / "legato.toml"
+    config.write_text("[replication]\nlog_bytes = 500_000\n")
+    first = group.start("a", "active", config=config)
+    sent = send(group, 0, 60)
+    eventually(lambda: kept_from(group) > 1, "the log is not trimmed")
+    second = group.add("b", config=config)
+    seeded = legato("replica", "seed", second.store, "--from", f"amqp://127.0.0.1:{first.port}")
+    assert seeded.returncode == 0, seeded.stderr
+    assert f"a copy of the store at amqp://127.0.0.1:{first.port}" in seeded.stdout
+    second.start()
+    second.wait_for_role("backup")
     assert_same_content(group)
     first.kill()
     second.wait_for_role("active")

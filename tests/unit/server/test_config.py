@@ -104,6 +104,7 @@ def test_a_store_directory_is_needed() -> None:
         ("server", 'log_format = "xml"', "log_format"),
         ("tls", 'certificate = "x"', "tls.key"),
         ("auth", 'mechanisms = ["LOGIN"]', "mechanisms"),
+        ("replication", 'seed_from = "http://a"', "replication.seed_from: A connection URI begins with"),
         ("auth", "failed_logins = { most = 0 }", "failed_logins.most"),
         ("ha", "heartbeat_interval_s = 0", "heartbeat_interval_s"),
         ("ha", 'addresses = ["nowhere"]', "HOST:PORT"),

@@ -3,6 +3,7 @@
 Later wins: defaults, then the file, then `LEGATO_<SECTION>_<KEY>` (`LEGATO_STORE_MAP_BYTES=...`), then flags.
 """
 
+import importlib.util
 import os
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
@@ -197,8 +198,8 @@ class ReplicationSection(msgspec.Struct, forbid_unknown_fields=True):
     log_bytes: Positive = 1 << 30
     """Bound on the log: a broker that was away for longer than it reaches back needs a copy of another's store."""
     seed_from: str = ""
-    """A directory with backups of the group's brokers (`legato store backup`): a broker to which the log does not reach
-    back takes the newest of them by itself."""
+    """The URL of the group's brokers, with a user who may administer them, or a directory with backups of theirs
+    (`legato store backup`): a broker to which the log does not reach back takes a copy there by itself."""
     beside: str = ""
     """The name of the log's server on this broker's machine: it is not to lead the log while this broker is the
     primary, so that the loss of this machine is not the loss of both."""
@@ -508,6 +509,8 @@ def _check(config: Config) -> None:
             f"replication.group is {config.replication.group!r} and groups.name is {config.groups.name!r}: the brokers "
             "of a group share one log, so give both the same name."
         )
+    if "://" in config.replication.seed_from:
+        _check_seed_url(config.replication.seed_from)
     memory_mark(config.limits)
     levels = ("DEBUG", "INFO", "WARNING", "ERROR")
     if config.server.log_level not in levels:
@@ -524,6 +527,17 @@ def _check(config: Config) -> None:
     for address in config.ha.addresses:
         split_address(address)
     Addresses(config.address)
+
+
+def _check_seed_url(url: str) -> None:
+    from legato.client.failover.uri import parse_uri
+
+    try:
+        parse_uri(url)
+    except ConfigError as error:
+        raise ConfigError(f"replication.seed_from: {error}") from None
+    if importlib.util.find_spec("pyarrow") is None:
+        raise ConfigError("With a URL replication.seed_from needs pyarrow: pip install 'legato[ledger]'.")
 
 
 def memory_mark(section: LimitsSection) -> int:

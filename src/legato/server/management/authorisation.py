@@ -13,7 +13,7 @@ from legato.server.links.subscription_names import DURABLE_PREFIX, VOLATILE_PREF
 from legato.server.management.assignments import assignment_name
 
 _VIEWING = ("read", "query")
-_ADMINISTERING = ("reload", "switchover", "update")
+_ADMINISTERING = ("reload", "switchover", "update", "copy")
 _OPERATING = ("purge", "pause", "resume")
 
 

@@ -1,4 +1,4 @@
-"""The bulk process: a child that serves ranges of queues, started with the first request."""
+"""The bulk process: a child that serves ranges of queues and copies of the store, started with the first request."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from legato.bulk.stage_files import StageTicket
-from legato.bulk.tickets import BODY_BYTES_MAX, TICKET_S, Ticket, seal
+from legato.bulk.tickets import BODY_BYTES_MAX, TICKET_S, CopyTicket, Ticket, seal
 from legato.server.config.configuration import Config
 from legato.server.links.refused import Refused
 from legato.server.management.requests import Pending, Rejection
@@ -77,6 +77,10 @@ class BulkProcess:
         until_s = time.time() + TICKET_S
         ticket = StageTicket(transactional_id, batch, stage, until_s, holder, secrets.token_bytes(16))
         return seal(self._secret, ticket)
+
+    def copy_ticket(self, holder: bytes) -> bytes:
+        """A ticket for a copy of the store."""
+        return seal(self._secret, CopyTicket(time.time() + TICKET_S, holder))
 
     def holder_in(self, arguments: dict[str, Any]) -> bytes:
         """The digest of the asking client's secret, which it must give if there are users.

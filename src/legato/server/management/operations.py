@@ -21,7 +21,8 @@ from legato.server.links.subscription_names import DURABLE_PREFIX, VOLATILE_PREF
 from legato.server.management import connection_views
 from legato.server.management.assignments import Pipelines
 from legato.server.management.authorisation import Authorisation
-from legato.server.management.requests import Pending, Rejection, number, properties, text, texts
+from legato.server.management.bulk_process import BulkProcess
+from legato.server.management.requests import Pending, Rejection, Settled, number, properties, text, texts
 from legato.server.management.staged_batches import Stages
 from legato.server.management.views import Inspector
 from legato.server.shell import Peer
@@ -45,6 +46,7 @@ class Operations:
             ConfigError if that cannot be.
         pipelines: performs what is asked of type `assignment`.
         stages: performs what is asked of type `stage`.
+        bulk: gives tickets for copies of the store.
         spread: does work in steps, some in each turn of the loop, and calls what it is given if that fails.
         peers: those that are connected.
         whereabouts: see `Membership.whereabouts`.
@@ -61,6 +63,7 @@ class Operations:
         update: Callable[[dict[str, float]], dict[str, float]],
         pipelines: Pipelines,
         stages: Stages,
+        bulk: BulkProcess,
         spread: Callable[[Iterator[None], Callable[[str], None]], None],
         peers: Set[Peer],
         damaged: DamagedQueues,
@@ -77,6 +80,7 @@ class Operations:
         self._damaged = damaged
         self._whereabouts = whereabouts
         self._update_settings = update
+        self._bulk = bulk
         self._by_type = {"assignment": pipelines.perform, "stage": stages.perform}
         self._by_name: dict[str, Callable[[dict[str, Any]], Any]] = {
             "create": self._create,
@@ -91,6 +95,7 @@ class Operations:
             "reload": self._reload_settings,
             "update": self._update,
             "switchover": lambda arguments: switch_over(),
+            "copy": self._copy,
         }
 
     def perform(self, arguments: dict[str, Any], rights: Rights | None = None, realm: str = "") -> Any:
@@ -234,6 +239,13 @@ class Operations:
         """Put on record that a message of a queue is edited: it is replaced by another one in a transaction."""
         queue = self._queue(arguments)
         return {"name": queue.name, "message_id": text(arguments, "message_id")}
+
+    def _copy(self, arguments: dict[str, Any]) -> Any:
+        """A ticket for a copy of the store, users included; given when the store's file has all that is committed."""
+        if arguments.get("type") != "store":
+            raise Rejection("Only the type store can be copied.")
+        ticket = self._bulk.copy_ticket(self._bulk.holder_in(arguments))
+        return Settled(lambda: self._bulk.answer("", ticket))
 
     def _reload_settings(self, arguments: dict[str, Any]) -> Any:
         return {"needs_restart": self._reload()}

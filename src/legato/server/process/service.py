@@ -311,6 +311,7 @@ class Service:
             self.update,
             Pipelines(broker, nodes, self.bulk, self._names),
             Stages(broker, nodes, self.bulk, self.config.store_directory, self.advance, self._names),
+            self.bulk,
             spreading.add,
             self.peers,
             self.damaged,

@@ -13,9 +13,10 @@ from legato.errors import ConfigError, StoreFormatError, StoreLockedError
 from legato.ha.lock import StoreLock
 from legato.replication.arbiter import LogArbiter
 from legato.replication.beginning import Beginning
-from legato.replication.seeding import newest_on, seed
+from legato.replication.seeding import seed
 from legato.server.config.configuration import Config, ReplicationSection
 from legato.server.storage.fault_injection import open_store
+from legato.server.storage.seed_source import snapshot_on
 from legato.store.environment import DATA_NAME
 from legato.store.former_store import what_a_ledger_tells, what_is_left
 from legato.store.lmdb import LmdbStore
@@ -71,9 +72,9 @@ def begin_replica(config: Config, clock: Clock) -> LogArbiter:
     former = "" if store.meta().log_position else what_a_ledger_tells(config.ledger_directory)
 
     def seed_store(replicated_log: ReplicatedLog, old: LmdbStore) -> LmdbStore:
-        snapshot = newest_on(replicated_log, Path(section.seed_from))
-        old.close()
-        seed(config.store_directory, snapshot)
+        with snapshot_on(replicated_log, section.seed_from, config.store_directory) as snapshot:
+            old.close()
+            seed(config.store_directory, snapshot)
         return open_store(config.store_directory, store_section, metasync=False)
 
     opening = Opening(settings)

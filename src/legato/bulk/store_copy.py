@@ -1,0 +1,139 @@
+"""A copy of a broker's store as a stream: of it a backup on another machine is made, or a replica that lost its disk.
+
+Rows of the stream are pieces of files, one file behind the other, and at last the end, which says what all of it is:
+without it a copy is not whole. Nothing is written on the broker's disk.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import socket
+import struct
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pyarrow as pa
+
+from legato.bulk.arrays import binary_array, text_array
+from legato.errors import StoreError
+from legato.store.backup_files import USERS_NAME, VERSIONS_NAME
+from legato.store.environment import DATA_NAME
+from legato.store.lmdb import LmdbStore
+
+SCHEMA = pa.schema([("file", pa.string()), ("data", pa.binary())])
+END = ""
+"""Names no file: the data is a `CopyEnd`."""
+BEGINNING = "."
+"""Names no file: the data is a `CopyBeginning`."""
+BESIDE = (VERSIONS_NAME, USERS_NAME)
+"""Files that are copied behind the data, if they are there. What `VERSIONS_NAME` has comes before the commits that need
+it, so that file is read after these."""
+PIECE_BYTES = 1 << 20
+STALLED_S = 60.0
+"""Who takes nothing for so long gets no more of the copy: until its end, LMDB uses no page again that it shows."""
+
+
+class CopyBeginning(msgspec.Struct):
+    """The first row.
+
+    Args:
+        bytes: about so many come.
+    """
+
+    bytes: int
+
+
+class CopyEnd(msgspec.Struct):
+    """The last row: the SHA-256 of each file, by name, in hexadecimal digits."""
+
+    sha256: dict[str, str]
+
+
+class StoreCopies:
+    """Gives out copies of a store, one at a time.
+
+    Args:
+        store: opened read-only.
+        stalled_s: for so long nothing may be taken of a copy.
+    """
+
+    def __init__(self, store: LmdbStore, *, stalled_s: float = STALLED_S) -> None:
+        self._store = store
+        self._stalled_s = stalled_s
+        self._busy = threading.Lock()
+        """Held while LMDB copies."""
+
+    @property
+    def is_copying(self) -> bool:
+        """Whether LMDB copies now."""
+        return self._busy.locked()
+
+    def stream(self) -> Iterator[pa.RecordBatch]:
+        """The rows of a copy as of the last commit. Commits go on meanwhile.
+
+        Raises:
+            ValueError: another copy is under way.
+            StoreError: the store cannot be read, or nobody took the copy.
+        """
+        yield _row(BEGINNING, msgspec.msgpack.encode(CopyBeginning(self._store.usage().used_bytes)))
+        digests: dict[str, str] = {}
+        for name, pieces in self._files():
+            digest = hashlib.sha256()
+            for piece in pieces:
+                digest.update(piece)
+                yield _row(name, piece)
+            digests[name] = digest.hexdigest()
+        yield _row(END, msgspec.msgpack.encode(CopyEnd(digests)))
+
+    def _files(self) -> Iterator[tuple[str, Iterator[bytes]]]:
+        yield DATA_NAME, self._data()
+        for name in BESIDE:
+            if (path := self._store.path / name).is_file():
+                yield name, _pieces(path)
+
+    def _data(self) -> Iterator[bytes]:
+        if not self._busy.acquire(blocking=False):
+            raise ValueError("Another copy of this store is being made: wait until that is done.")
+        reading, writing = socket.socketpair()
+        fraction_s, seconds = math.modf(self._stalled_s)
+        writing.setsockopt(
+            socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", int(seconds), int(fraction_s * 1e6))
+        )
+        failures: list[StoreError] = []
+
+        def copy() -> None:
+            with writing:
+                try:
+                    self._store.write_copy(writing.fileno())
+                except StoreError as error:
+                    failures.append(error)
+                finally:
+                    self._busy.release()
+
+        threading.Thread(target=copy, name="legato-store-copy", daemon=True).start()
+        # Should nobody want it any more, LMDB's next write fails.
+        with reading:
+            while piece := reading.recv(PIECE_BYTES, socket.MSG_WAITALL):
+                yield piece
+        if failures:
+            raise failures[0]
+
+
+def _pieces(path: Path) -> Iterator[bytes]:
+    with path.open("rb") as file:
+        yield file.read(PIECE_BYTES)  # of an empty file too
+        while piece := file.read(PIECE_BYTES):
+            yield piece
+
+
+def _time_value(seconds: float) -> bytes:
+    """As the system's `struct timeval`."""
+    fraction, whole = math.modf(seconds)
+    return struct.pack("ll", int(whole), int(fraction * 1e6))
+
+
+def _row(name: str, data: bytes) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays([text_array([name]), binary_array([data])], schema=SCHEMA)
