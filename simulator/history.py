@@ -44,6 +44,11 @@ class History(Durable):
         """By copy and container: what was given to one of them, for which brokers count as they must for such."""
         self.given_to: dict[tuple[str, int], set[str]] = {}
         """By copy: the containers that it was put on a link to."""
+        self.overflowed: set[tuple[str, int]] = set()
+        """Queue and place of what a full address gave up."""
+        self.came_again: set[tuple[str, int]] = set()
+        """Copies that were given up so, and came again behind what had followed them: the broker had died before it
+        was durable that they are gone."""
 
     # -- the wire ------------------------------------------------------------------------------------------------
 
@@ -64,6 +69,8 @@ class History(Durable):
             self.note("dispatched:", number_of(message.body), message, "to", consumer.container)
             name = self.copy_name(message.queue.name, message.seq)
             key = (name, number_of(message.body), consumer.container)
+            if (message.queue.name, message.seq) in self.overflowed:
+                self.came_again.add(key[:2])
             holder = self.seen_by.get((message.queue.id, message.seq))
             if holder is not None and epoch == self.epoch and self.containers[holder] != consumer.container:
                 raise self.broken(f"B21: message {key[1]} of {key[0]} is consumer {holder}'s and went to {consumer.id}")
@@ -73,6 +80,10 @@ class History(Durable):
             if not consumer.reports_presented:
                 self.unsure.add(key)
         self.counts["runs given"] += sum(isinstance(entry, MessageRun) for entry in effect.messages)
+
+    def is_dropped(self, message: Message) -> None:
+        """A full address gives up a message; what follows it may be delivered before that is durable."""
+        self.overflowed.add((message.queue.name, message.seq))
 
     def was_given_back(self, message: Message, consumer: Consumer) -> None:
         """A consumer's client releases a message: another may get it."""
@@ -186,6 +197,8 @@ class History(Durable):
 
         What others were given may have come back; and so may what has been presented, or announced.
         """
+        if (name, number) in self.came_again:
+            return False
         if self._is_for_one(name) and not flagged:
             return True
         return not copy.presented_us and not copy.returned and len(self.given_to.get((name, number), ())) == 1

@@ -25,6 +25,7 @@ from legato.core.message import Message
 from legato.core.queues import Queue
 from legato.core.receivers import Receivers
 from legato.core.reservations import Reservations
+from legato.core.router import Router
 from legato.core.settlement import Settlement
 from legato.server.connections import client_connection, handshake
 from legato.server.management import staged_batches
@@ -106,6 +107,13 @@ def installed(
             history.was_given_back(message, consumer)
         return release(self, consumer, message)
 
+    drop = Router.drop
+
+    def watched_drop(self: Router, message: Message, cause: str) -> None:
+        if cause == "dropped":
+            history.is_dropped(message)
+        drop(self, message, cause)
+
     announce = receiver_end.ReceiverEnd.announce
 
     def watched_announce(self: receiver_end.ReceiverEnd, delivery: Delivery) -> None:
@@ -118,6 +126,7 @@ def installed(
     replaced: list[tuple[Any, str, Any]] = [
         (client_connection.Peer, "_cut_off", cut_off),
         (receiver_end.ReceiverEnd, "announce", watched_announce),
+        (Router, "drop", watched_drop),
         (transport, "time", clock),
         (transport, "Random", lambda: kernel.random),
         (transport, "Mailbox", SimulatedMailbox),
