@@ -1,4 +1,4 @@
-"""Where a replica gets the store that it is seeded with: a directory, or the brokers that serve its group."""
+"""Sources of the store that a replica is seeded with: a directory, or the brokers that serve its group."""
 
 from __future__ import annotations
 
