@@ -26,6 +26,8 @@ from legato.quoting import quoted, sentence
 log = logging.getLogger("legato.kombu")
 
 REJECTED = "rejected by the consumer"
+UNREADABLE = "kombu cannot read it"
+"""Why a message became a dead letter before any consumer saw it."""
 
 
 class _Consumer(NamedTuple):
@@ -46,6 +48,12 @@ class _Held(NamedTuple):
 
     source: Puller | _Getter
     message: Message
+
+
+class _Unreadable(NamedTuple):
+    """What stands for a message that is not written as a kombu writes one."""
+
+    reason: str
 
 
 class Channel(base.StdChannel):  # type: ignore[misc]
@@ -338,29 +346,49 @@ class Channel(base.StdChannel):  # type: ignore[misc]
                 puller.give_back([message], failed=False)
             return
         tag = next(self._ids)
+        received = self._decoded(message, consumer.queue, tag, puller.tag)
+        if isinstance(received, _Unreadable):
+            if not puller.no_ack:
+                puller.reject([message], received.reason)
+            return
         if not puller.no_ack:
             self._held[tag] = _Held(puller, message)
-        consumer.callback(decode(message, self, queue=consumer.queue, tag=tag, consumer_tag=puller.tag))
+        consumer.callback(received)
+
+    def _decoded(
+        self, message: Message, queue: str, tag: int, consumer_tag: str | None
+    ) -> ReceivedMessage | _Unreadable:
+        try:
+            return decode(message, self, queue=queue, tag=tag, consumer_tag=consumer_tag)
+        except Exception as error:  # of any class: a sender may write anything, and the consumer goes on
+            log.warning("! kombu cannot read a message of %s: %s", quoted(queue), sentence(error))
+            return _Unreadable(f"{UNREADABLE}: {sentence(error)}")
 
     def message_to_python(self, message: ReceivedMessage) -> ReceivedMessage:
         """It is one already."""
         return message
 
     def basic_get(self, queue: str, no_ack: bool = False, **_: Any) -> ReceivedMessage | None:
-        """The next message of a queue, if there is one."""
-        with self.connection.used():
-            getter = self._getters.get(queue)
-            if getter is None:
-                getter = self._getters[queue] = self._new_getter(queue)
-            message = getter.consumer.receive_no_wait()
-            if message is None:
-                return None
-            if no_ack:
-                message.acknowledge()
-        tag = next(self._ids)
-        if not no_ack:
-            self._held[tag] = _Held(getter, message)
-        return decode(message, self, queue=queue, tag=tag, consumer_tag=None)
+        """The next message of a queue that can be read, if there is one."""
+        while True:
+            with self.connection.used():
+                getter = self._getters.get(queue)
+                if getter is None:
+                    getter = self._getters[queue] = self._new_getter(queue)
+                message = getter.consumer.receive_no_wait()
+                if message is None:
+                    return None
+                tag = next(self._ids)
+                received = self._decoded(message, queue, tag, None)
+                if no_ack:
+                    message.acknowledge()
+                elif isinstance(received, _Unreadable):
+                    getter.session.reject(message, received.reason)
+            if isinstance(received, _Unreadable):
+                continue
+            if not no_ack:
+                self._held[tag] = _Held(getter, message)
+            return received
 
     def _new_getter(self, queue: str) -> _Getter:
         session = self.connection.new_session(AcknowledgeMode.INDIVIDUAL)

@@ -11,6 +11,7 @@ from kombu import message as kombu_message
 from kombu.utils.json import dumps, loads
 
 from legato.client import BytesMessage, Message, TextMessage
+from legato.errors import MessageFormatError
 
 HEADERS, PROPERTIES, EXCHANGE, ROUTING_KEY = "kombu_headers", "kombu_properties", "kombu_exchange", "kombu_routing_key"
 PRIORITY_MIN, PRIORITY_MAX = 0, 9
@@ -104,13 +105,17 @@ def _delay_ms(headers: dict[str, Any]) -> int:
 
 
 def decode(message: Message, channel: Any, *, queue: str, tag: int, consumer_tag: str | None) -> ReceivedMessage:
-    """What kombu's consumers get; a message of a sender that is no kombu has its properties as headers."""
+    """What kombu's consumers get; a message of a sender that is no kombu has its properties as headers.
+
+    Raises:
+        Exception: of any class; the message is not written as a kombu writes one.
+    """
     properties = message.properties
     carried: dict[str, Any] = {}
     headers: dict[str, Any] = {}
     if HEADERS in properties:
-        headers = loads(str(properties[HEADERS]))
-        carried = loads(str(properties.get(PROPERTIES) or "{}"))
+        headers = _object(HEADERS, str(properties[HEADERS]))
+        carried = _object(PROPERTIES, str(properties.get(PROPERTIES) or "{}"))
     else:
         headers = dict(properties)
     body = message.body
@@ -144,3 +149,13 @@ def decode(message: Message, channel: Any, *, queue: str, tag: int, consumer_tag
         properties=carried,
         delivery_info=info,
     )
+
+
+def _object(name: str, text: str) -> dict[str, Any]:
+    try:
+        value = loads(text)
+    except ValueError as error:
+        raise MessageFormatError(f"The property {name} is no JSON: {error}.", linked=error) from error
+    if not isinstance(value, dict):
+        raise MessageFormatError(f"The property {name} is no JSON object.")
+    return value

@@ -14,6 +14,8 @@ from typing import Any
 import pytest
 from kombu import Connection, Exchange, Queue
 from kombu.exceptions import OperationalError
+from proton import Message as AmqpMessage
+from proton.utils import BlockingConnection
 
 import legato.kombu
 from legato.errors import ConfigError
@@ -230,6 +232,33 @@ def test_a_rejected_message_is_a_dead_letter_and_a_requeued_one_is_counted(
     until(lambda: bool(running.dead_letters("refused")))
     [letter] = running.dead_letters("refused")
     assert letter.body == "tea"
+
+
+def _send_unreadable_and_one(running: LocalBroker, queue: str) -> None:
+    """Three messages that no kombu would write, and one that reads."""
+    foreign = BlockingConnection(running.url, allowed_mechs="ANONYMOUS")
+    sender = foreign.create_sender(queue)
+    sender.send(AmqpMessage(b"\xff", inferred=True, content_type="text/plain"))
+    for headers in ("x", "3"):
+        sender.send(AmqpMessage("tea", properties={"kombu_headers": headers}))
+    sender.send(AmqpMessage("next"))
+    foreign.close()
+
+
+def test_a_message_that_kombu_cannot_read_is_a_dead_letter_and_the_next_one_comes(
+    running: LocalBroker, connect: Callable[..., Connection]
+) -> None:
+    """It costs its sender, not the worker."""
+    _send_unreadable_and_one(running, "unreadable")
+    sink = Sink(connect(), Queue("unreadable"), prefetch=2)
+    assert [message.body for message in sink.take(1)] == [b"next"]
+    _send_unreadable_and_one(running, "unreadable.got")
+    channel = connect().channel()
+    assert channel.basic_get("unreadable.got").body == b"next"
+    until(lambda: len(running.dead_letters("unreadable") + running.dead_letters("unreadable.got")) == 6)
+    _send_unreadable_and_one(running, "unreadable.freely")
+    freely = Sink(connect(), Queue("unreadable.freely"), no_ack=True)
+    assert [message.body for message in freely.take(1)] == [b"next"]
 
 
 def test_a_requeued_message_is_a_dead_letter_at_last(running: LocalBroker, connect: Callable[..., Connection]) -> None:
