@@ -12,6 +12,7 @@ from legato.amqp.codec.header import Header
 from legato.amqp.codec.message import ValueBody, decode_message, encode_message
 from legato.amqp.engine.outcomes import ACCEPTED
 from tests.integration.server.test_management import Manager
+from tests.integration.server.wire import attach, durable, selecting
 from tests.support.amqp_peer import AmqpPeer, Refused
 from tests.support.server import server
 
@@ -74,6 +75,31 @@ def test_a_topic_is_read_through_a_subscription_with_a_selector(peer: AmqpPeer, 
     publish(peer, "topic://prices", "1", "2")
     ask(manager, "assign", stand["name"], fence=stand["fence"])
     assert read(manager, stand["name"]) == [(1, "1"), (2, "2")]
+
+
+@pytest.mark.parametrize(
+    ("name", "address", "selector"),
+    [("one", "prices.b", "TRUE"), ("two", "prices.a", "JMSPriority > 3")],
+    ids=["topic", "selector"],
+)
+def test_a_stream_loses_nothing_to_one_of_its_name_with_another_topic_or_selector(
+    peer: AmqpPeer, manager: Manager, name: str, address: str, selector: str
+) -> None:
+    """What waited for the first one was dropped, and the second one was refused all the same."""
+    stand = ask(manager, "open", subscription=name, address="prices.a", topic=True)
+    publish(peer, "topic://prices.a", "1", "2")
+    ask(manager, "assign", stand["name"], fence=stand["fence"], limit=1)
+    other: dict[str, Any] = {"subscription": name, "address": address, "topic": True, "selector": selector}
+    status, why = manager.ask("open", "", "assignment", **other)
+    said = f"A stream reads the topic prices.a as subscription {name}: "
+    assert (status, said in why) == (409, True)
+    with pytest.raises(Refused, match=said):
+        attach(peer, durable(address, "shared", "global", filters=selecting(selector)), name=f"{name}|global1")
+    assert ask(manager, "assign", stand["name"], fence=stand["fence"])["last"] == 2
+    ask(manager, "acknowledge", stand["name"], fence=stand["fence"], through=2)
+    # Who means it ends the subscription, and has the stream go on with the new one.
+    assert manager.ask("delete", f"subscription:///{name}", "subscription")[0] == 200
+    assert ask(manager, "open", **other, renew=True)["waiting"] == 0
 
 
 def test_a_later_run_fences_the_first(manager: Manager) -> None:

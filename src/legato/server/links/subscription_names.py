@@ -7,6 +7,7 @@ from urllib.parse import quote
 import msgspec
 
 from legato.amqp.engine.terminus import Terminus
+from legato.core.assignments import ASSIGNMENT_PREFIX
 
 DURABLE_PREFIX = "subscription://"
 VOLATILE_PREFIX = "volatile://"
@@ -55,6 +56,11 @@ def durable_name(link_name: str, container: str) -> str:
 def durable_of_all(name: str) -> str:
     """The durable subscription of that name that is shared by all clients, whoever they are."""
     return f"{DURABLE_PREFIX}/{_quoted(name)}"
+
+
+def assignment_name(subscription: str, source: str) -> str:
+    """The name of a subscription's assignment to a queue, or to the subscription of a topic."""
+    return f"{ASSIGNMENT_PREFIX}{_quoted(subscription)}/{_quoted(source)}"
 
 
 def is_of_all(stored: str) -> bool:

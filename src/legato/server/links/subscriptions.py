@@ -18,7 +18,14 @@ from legato.server.links.link_endings import LinkEnding
 from legato.server.links.link_roles import DeliveryLink, SubscriptionLookup
 from legato.server.links.refused import NOT_FOUND, RESOURCE_LOCKED, Refused
 from legato.server.links.registry import Registry
-from legato.server.links.subscription_names import durable_name, is_of_all, plain_name, subscription_name
+from legato.server.links.stream_subscriptions import demand_unread
+from legato.server.links.subscription_names import (
+    durable_name,
+    durable_of_all,
+    is_of_all,
+    plain_name,
+    subscription_name,
+)
 from legato.server.shell import Peer
 
 _UNSETTLED_STATE = 2
@@ -52,6 +59,8 @@ class SubscriptionLinks:
         if wanted.durable or wanted.shared:
             given = plain_name(link.name, shared=wanted.shared)
             self._names.check(given, "a subscription", lambda: self._is_known(wanted.stored))
+            if wanted.stored == durable_of_all(given):
+                demand_unread(self._broker, given, topic, filters.selector)
         former = self._broker.subscriptions.find(wanted.stored)
         if former is None:
             peer.holdings.create()

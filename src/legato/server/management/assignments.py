@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
-from urllib.parse import quote
 
 import msgspec
 
 from legato.bulk.tickets import BODY_BYTES_MAX
-from legato.core.assignments import ASSIGNMENT_PREFIX, Assigned, Assignment
+from legato.core.assignments import Assigned, Assignment
 from legato.core.broker import Broker
 from legato.core.facts import Kind
 from legato.core.queues import Queue
@@ -19,7 +18,8 @@ from legato.server.limits.names import Names
 from legato.server.links.filters import compiled
 from legato.server.links.nodes import Nodes
 from legato.server.links.refused import NOT_FOUND, Refused
-from legato.server.links.subscription_names import durable_of_all
+from legato.server.links.stream_subscriptions import demand_unread
+from legato.server.links.subscription_names import assignment_name, durable_of_all
 from legato.server.management.bulk_process import BulkProcess
 from legato.server.management.requests import Pending, Rejection, Settled, flag, number, text
 
@@ -106,6 +106,7 @@ class Pipelines:
             self._names.check(
                 subscription, "a subscription", lambda: self._broker.subscriptions.find(stored) is not None
             )
+            demand_unread(self._broker, subscription, node, selector)
             return self._broker.subscriptions.subscribe(
                 node,
                 stored,
@@ -181,11 +182,6 @@ class Pipelines:
         if assignment is None:
             raise Refused(NOT_FOUND, f"There is no assignment {name!r}.")
         return assignment
-
-
-def assignment_name(subscription: str, source: str) -> str:
-    """The name of a subscription's assignment to a queue, or to the subscription of a topic."""
-    return f"{ASSIGNMENT_PREFIX}{quote(subscription, safe='')}/{quote(source, safe='')}"
 
 
 def _shown(stand: Assigned) -> dict[str, Any]:

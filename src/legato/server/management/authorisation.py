@@ -9,8 +9,12 @@ from legato.core.assignments import ASSIGNMENT_PREFIX
 from legato.core.broker import Broker
 from legato.server.access.permissions import BROWSE, BULK, CREATE, DELETE, RECEIVE, SEND, Level, Rights
 from legato.server.links.nodes import QUEUE_PREFIX, TOPIC_PREFIX
-from legato.server.links.subscription_names import DURABLE_PREFIX, VOLATILE_PREFIX, durable_of_all
-from legato.server.management.assignments import assignment_name
+from legato.server.links.subscription_names import (
+    DURABLE_PREFIX,
+    VOLATILE_PREFIX,
+    assignment_name,
+    durable_of_all,
+)
 
 _VIEWING = ("read", "query")
 _ADMINISTERING = ("reload", "switchover", "update", "copy")
