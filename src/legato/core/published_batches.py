@@ -51,13 +51,11 @@ def objection(record: ProducerRecord, number: int, again: BatchIdentity) -> str:
         return ""  # Former versions wrote down no batches.
     if again.digest and not again.count:
         return ""  # None of its rows can be lost: its source has them no more.
-    batch = f"Batch {number - 1} of the sink {record.name.removeprefix(SINK_PREFIX)} is published"
+    sink = record.name.removeprefix(SINK_PREFIX)
+    batch = f"Batch {number - 1} of the sink {sink} is published"
     published = next((each for each in reversed(record.batches) if each.number == number), None)
     if published is None:
-        if len(record.batches) < limits.BATCHES_KEPT:
-            return ""
-        last = record.batches[-1].number - 1
-        return f"{batch}, as are those up to {last}: too many to know with which rows. {_ADVICE}"
+        return _objection_to_unknown(record, number, again, sink)
     if published.stages == again.stages or not published.digest:
         return ""  # The same request once more, or staged by a former version.
     if not again.digest:
@@ -65,3 +63,16 @@ def objection(record: ProducerRecord, number: int, again: BatchIdentity) -> str:
     if (published.count, published.digest) != (again.count, again.digest):
         return f"{batch}, with other rows: with {published.count} then, and {again.count} now. {_ADVICE}"
     return ""
+
+
+def _objection_to_unknown(record: ProducerRecord, number: int, again: BatchIdentity, sink: str) -> str:
+    """Why a batch that is not on record is refused, where others are: Spark repeats no batch but its last one."""
+    numbers = [each.number for each in record.batches]
+    batch, last = f"Batch {number - 1} of the sink {sink}", max(numbers) - 1
+    if number > min(numbers):
+        now = again.count or "some"
+        return f"{batch} had no rows, and others up to {last} followed: now it has {now}. {_ADVICE}"
+    if len(numbers) < limits.BATCHES_KEPT:
+        former = "or a former version of Legato published it"
+        return f"{batch} had no rows, {former}, and others up to {last} followed. {_ADVICE}"
+    return f"{batch} is published, as are those up to {last}: too many to know with which rows. {_ADVICE}"

@@ -197,7 +197,8 @@ class StagedBatches:
 
     def _repeat_stage(self, producer: Producer, number: int, token: Any, identity: BatchIdentity) -> None:
         for change in [change for commit in self._kernel.commits for change in commit.changes]:
-            if isinstance(change, Stage) and change.producer.name == producer.name and change.number == number:
+            # Also one that follows it: what the record says of it is known when that is durable.
+            if isinstance(change, Stage) and change.producer.name == producer.name and change.number >= number:
                 raise Refusal(STILL_COMMITTING)
         record = self._kernel.archive.producer(producer.name)
         if record is not None and (why := objection(record, number, identity)):

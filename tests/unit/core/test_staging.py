@@ -258,6 +258,35 @@ def test_of_the_last_batches_any_may_come_again_and_older_ones_are_refused(
         again(after, 2, known_by(b"2", stages=b"b"), b"2")
 
 
+@pytest.mark.parametrize(
+    ("empty", "said"),
+    [
+        (2, r"Batch 1 of the sink s had no rows, and others up to 2 followed: now it has 1\."),
+        (1, "Batch 0 of the sink s had no rows, or a former version"),
+    ],
+)
+def test_other_rows_under_the_number_of_a_batch_that_was_empty_are_refused(s: Scenario, empty: int, said: str) -> None:
+    """They were dropped as a duplicate, and their query was told that they are published."""
+    for number in (1, 2, 3):
+        bodies = () if number == empty else (b"%d" % number,)
+        assert again(s, number, known_by(*bodies, stages=b"a"), *bodies) == len(bodies)
+    after = s.crash()
+    with pytest.raises(Refusal, match=said):
+        again(after, empty, known_by(b"other", stages=b"b"), b"other")
+    assert again(after, empty, known_by(stages=b"c")) == 0, "it is empty still"
+    assert len(received(after)) == 2
+
+
+def test_a_batch_is_not_judged_while_one_that_follows_it_is_committed(s: Scenario) -> None:
+    run = run_of(s.broker.directory.queue("q"), b"1")
+    s.broker.staged_batches.publish(SINK, 2, [run], [], "later", known_by(b"1", stages=b"a"))
+    with pytest.raises(Refusal, match="ask again"):
+        s.broker.staged_batches.publish(SINK, 1, [run], [], "earlier", known_by(b"1", stages=b"b"))
+    s.run()
+    with pytest.raises(Refusal, match="had no rows"):
+        s.broker.staged_batches.publish(SINK, 1, [run], [], "earlier", known_by(b"1", stages=b"b"))
+
+
 def test_a_batch_that_found_no_room_is_not_on_record(s: Scenario) -> None:
     s.full = True
     s.broker.staged_batches.publish(
