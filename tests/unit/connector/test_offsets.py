@@ -45,5 +45,11 @@ def test_neighbours_of_one_queue_become_one_range() -> None:
     assert together(pieces, 10) == [[Range("q", "n", 0, 10)], [Range("q", "n", 10, 30), Range("q", "n", 40, 50)]]
 
 
+def test_neighbours_of_a_queue_of_another_group_are_read_there() -> None:
+    """They were looked for at the group of the URL, which refused them."""
+    pieces = [(Range("q", "n", 0, 10, "rest"), 10), (Range("q", "n", 10, 30, "rest"), 5)]
+    assert together(pieces, 20) == [[Range("q", "n", 0, 30, "rest")]]
+
+
 def test_an_offset_has_one_text() -> None:
     assert json.dumps(ordered({"b": 1, "a": 2})) == json.dumps(ordered({"a": 2, "b": 1})) == '{"a": 2, "b": 1}'

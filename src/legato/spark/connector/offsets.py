@@ -74,7 +74,7 @@ def together(pieces: Iterable[tuple[Range, int]], rows_max: int) -> list[list[Ra
         left -= rows
         last = parts[-1][-1]
         if (last.name, last.through) == (piece.name, piece.after):
-            parts[-1][-1] = Range(last.address, last.name, last.after, piece.through)
+            parts[-1][-1] = msgspec.structs.replace(last, through=piece.through)
         else:
             parts[-1].append(piece)
     return parts
