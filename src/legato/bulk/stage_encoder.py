@@ -32,13 +32,14 @@ def records_of(
         ValueError: a row names no destination, and the sink names none.
     """
     columns = {name: batch.column(name) for name in batch.schema.names}
-    for destination, priority, rows in _groups(columns, batch.num_rows, options):
+    for group, (destination, priority, rows) in enumerate(_groups(columns, batch.num_rows, options)):
         part = (
             columns
             if len(rows) == batch.num_rows
             else {name: column.take(pa.array(rows)) for name, column in columns.items()}
         )
-        prefix = f"ID:{ticket.transactional_id}:{ticket.batch}:{ticket.stage}:{first_row}:{priority}:"
+        # Rows are counted anew in each group. No two stages have one name, so their ids never meet.
+        prefix = f"ID:{ticket.transactional_id}:{ticket.batch}:{ticket.stage}:{first_row}:{group}:"
         messages = encode(part, destination, id_prefix=prefix, now_ms=now_us // 1000, topic=options.topic)
         expires_us = _expiries(part, now_us)
         single = np.full(len(rows), options.topic) | _positive(part, "delivery_delay_ms") | _given(part, "duplicate_id")

@@ -8,6 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from legato.amqp.codec.message import decode_message
 from legato.bulk import stage_files
 from legato.bulk.requests import StageOptions
 from legato.bulk.stage_encoder import records_of
@@ -25,6 +26,7 @@ from legato.bulk.stage_files import (
     write_stage,
 )
 from legato.errors import StoreCorruptError, StoreError
+from legato.store.blocks import Block
 
 RUN = BlockRun(RunRecord("q", 4, 2, 10, False, [7, 6]), [memoryview(b"a block"), memoryview(b"second")])
 MESSAGE = MessageRecord("t", True, 4, 0, 0, b"", "", "ID:1", b"body")
@@ -151,6 +153,25 @@ def test_rows_are_parted_by_destination_and_priority_in_order() -> None:
     assert found == [("a", 4, 1), ("b", 4, 1), ("a", 9, 1), ("rest", 4, 1)]
 
 
+def ids_of(record: Record) -> list[str | None]:
+    if isinstance(record, MessageRecord):
+        return [record.message_id]
+    assert isinstance(record, BlockRun)
+    block = Block(1, 1, memoryview(b"".join(record.pieces)))
+    return [decode_message(bytes(body)).properties.message_id for body in block.bodies(0, record.record.count)]
+
+
+@pytest.mark.parametrize("topic", [False, True])
+def test_no_two_messages_of_a_stage_have_the_same_id(topic: bool) -> None:
+    """`orders.a` and `orders.b` each got a message `ID:t:0:s:0:4:0`."""
+    destinations, priorities = ["orders.a", "orders.b", "orders.a"], pa.array([4, 4, 9])
+    batch = pa.RecordBatch.from_pydict({"body": ["1", "2", "3"], "destination": destinations, "priority": priorities})
+    options = StageOptions("rest", topic)
+    records = [record for row in (0, 3) for record in records_of(batch, options, TICKET, row, NOW_US)]
+    ids = [each for record in records for each in ids_of(record)]
+    assert len(set(ids)) == len(ids) == 6
+
+
 def test_rows_that_are_not_like_others_go_by_themselves() -> None:
     batch = pa.RecordBatch.from_pydict(
         {"body": ["1", "2"], "delivery_delay_ms": pa.array([1000, None]), "duplicate_id": [None, "d"]}
@@ -170,6 +191,4 @@ def test_expiring_rows_say_so_in_their_blocks() -> None:
     batch = pa.RecordBatch.from_pydict({"body": ["1", "2"], "time_to_live_ms": pa.array([5, None])})
     [run] = records_of(batch, StageOptions("q"), TICKET, 0, NOW_US)
     assert isinstance(run, BlockRun)
-    from legato.store.blocks import Block
-
     assert Block(1, 1, memoryview(b"".join(run.pieces))).expiries == (NOW_US + 5000, 0)
