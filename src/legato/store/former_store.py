@@ -11,12 +11,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from legato.errors import StoreCorruptError
+from legato.errors import ConfigError, StoreCorruptError
 from legato.store.backup_files import VERSIONS_NAME
 from legato.store.environment import DATA_NAME, KEPT_NAME
 from legato.store.journal_state import JOURNAL_NAME
 from legato.store.reserve import RESERVE_NAME
-from legato.store.segment_names import spans
+from legato.store.segment_names import exported_through, spans
 
 
 def refuse_lost_store(directory: Path, ledger: Path, epoch: int = 0) -> None:
@@ -66,6 +66,27 @@ def what_a_ledger_tells(ledger: Path) -> str:
     last = max(span.last for span in segments)
     what = "1 segment" if len(segments) == 1 else f"{len(segments):,} segments"
     return f"{what} of a ledger, up to commit {last:,}, in {ledger}"
+
+
+def refuse_ledger_ahead(directory: Path, last: int, ledger: Path) -> None:
+    """See that a ledger is not that of a later store, as where a backup was restored and its ledger was not.
+
+    Its segments would pass for the facts of commits that are still to come: those would be trimmed, and be nowhere.
+
+    Args:
+        directory: of the store.
+        last: commit of the store.
+
+    Raises:
+        ConfigError: it tells of commits that the store never made.
+    """
+    exported = exported_through(ledger)
+    if exported > last:
+        raise ConfigError(
+            f"The ledger in {ledger} goes up to commit {exported:,}, and the store in {directory} to {last:,}: a "
+            "backup was restored, or the ledger is another store's. Name another directory in [ledger] directory, or "
+            "move this one away, and audit it where it is"
+        )
 
 
 def _traces(directory: Path, ledger: Path, epoch: int) -> Iterator[str]:

@@ -11,6 +11,7 @@ import pytest
 from legato.ha.lock import StoreLock
 from legato.spark.exporter import export_all
 from legato.store.backup import restore, take
+from legato.store.lmdb import LmdbStore
 from tests.integration.server.test_journal import confirm, ends_with
 from tests.integration.server.test_management import Manager
 from tests.support.amqp_peer import AmqpPeer
@@ -119,3 +120,48 @@ def test_a_backup_does_not_take_over_a_store_whose_file_was_lost_meanwhile(forme
         assert "is missing, though there was a store" in backup.log.read_text()
     assert (holder := StoreLock(former.store).holder()) is not None
     assert holder.epoch == 2
+
+
+def last_commit(store: Path) -> int:
+    reader = LmdbStore(store, read_only=True)
+    try:
+        return reader.log_range()[1]
+    finally:
+        reader.close()
+
+
+def test_a_restored_store_does_not_go_on_with_the_ledger_of_a_later_one(former: Server, tmp_path: Path) -> None:
+    """Its facts were trimmed as if they were in there, up to the commit with which that ends: they were nowhere."""
+    store, ledger = former.store, tmp_path / "ledger"
+    take(store, tmp_path / "backup")
+    former.start()
+    confirm(former.port, *(b"%d" % number for number in range(20)))
+    former.kill()
+    last = export_all(store, ledger)
+    shutil.rmtree(store)
+    restore(tmp_path / "backup", store)
+    restored = last_commit(store)
+    (tmp_path / "legato.toml").write_text(f'[ledger]\ndirectory = "{ledger}"\n')
+    former.flags = ("--ledger", "--config", str(tmp_path / "legato.toml"))
+    for _ in range(2):  # A service manager starts it again: with commits it would come to the ledger's end.
+        said = ends_with(former)
+        assert f"The ledger in {ledger} goes up to commit {last:,}, and the store in {store} to {restored}: a " in said
+        assert "Traceback" not in said
+        assert last_commit(store) == restored
+    ledger.rename(tmp_path / "aside")
+    former.start()
+    assert former.role == "active epoch=2"
+
+
+def test_a_backup_that_is_told_of_another_ledger_takes_over_and_writes_none(former: Server, tmp_path: Path) -> None:
+    ledger = tmp_path / "ledger"
+    last = export_all(former.store, ledger)
+    (segment,) = ledger.glob("*.parquet")
+    segment.rename(ledger / segment.name.replace(f"{last:016d}.parquet", f"{10 * last:016d}.parquet"))
+    (tmp_path / "legato.toml").write_text(f'[ledger]\ndirectory = "{ledger}"\n')
+    former.start()
+    with server(former.store, "--ledger", "--config", str(tmp_path / "legato.toml")) as backup:
+        backup.wait_for_role("backup")
+        former.kill()
+        backup.wait_for_role("active")
+        assert "the ledger is not written: The ledger in" in backup.log.read_text()

@@ -13,7 +13,15 @@ from functools import partial
 from typing import TypeVar
 
 from legato.clock import Clock
-from legato.errors import FencedError, ListenError, StoreCorruptError, StoreError, StoreFormatError, StoreFullError
+from legato.errors import (
+    ConfigError,
+    FencedError,
+    ListenError,
+    StoreCorruptError,
+    StoreError,
+    StoreFormatError,
+    StoreFullError,
+)
 from legato.ha.arbiter import Arbiter
 from legato.ha.lease import Lease, Standing
 from legato.ha.members import list_members
@@ -30,7 +38,7 @@ from legato.server.process.service import Replicated, Service
 from legato.server.process.watchdog import Watchdog
 from legato.server.storage.fault_injection import open_store
 from legato.server.storage.ledger_process import LedgerProcess
-from legato.store.former_store import refuse_lost_store
+from legato.store.former_store import refuse_ledger_ahead, refuse_lost_store
 from legato.store.lmdb import LmdbStore
 from legato.store.migration import migrate
 from legato.store.segment_names import exported_through
@@ -92,6 +100,8 @@ class PrimaryEpoch:
         self._users = users
         self._listener: Listener | None = None
         self._failure: StoreError | None = None
+        self._has_foreign_ledger = False
+        """Whether what is in the ledger's directory is not of this store."""
         self._over: asyncio.Future[EpochEnding] = asyncio.get_running_loop().create_future()
 
     async def run(
@@ -139,6 +149,7 @@ class PrimaryEpoch:
         if store is None:
             return self._leave_early()
         try:
+            self._check_ledger(store, takeover)
             commits = self._replica.commits if self._replica is not None else None
             begin_epoch = (commits or store).begin_epoch
             meta = await self._when_there_is_room(
@@ -243,6 +254,28 @@ class PrimaryEpoch:
                 self._lock.describe(last.epoch, last.listen)
                 self._lock.release(last.left or "lost its store")
             raise
+
+    def _check_ledger(self, store: LmdbStore, takeover: Takeover) -> None:
+        """See that the ledger is this store's. After a takeover clients come first: then no facts go, nor are exported.
+
+        Raises:
+            ConfigError: it is not, and whoever started this broker looks.
+        """
+        if not self._writes_ledger:
+            return
+        directory, ledger = self._config.store_directory, self._config.ledger_directory
+        try:
+            refuse_ledger_ahead(directory, store.log_range()[1], ledger)
+        except ConfigError as error:
+            if takeover.cause == STARTED and self._replica is None:
+                raise
+            self._has_foreign_ledger = True
+            log.error("! the ledger is not written: %s", error)
+
+    @property
+    def _writes_ledger(self) -> bool:
+        """Whether the store's facts go to a ledger."""
+        return self._config.ledger.enabled and self._config.store.log_facts and LedgerProcess.available()
 
     def _say_who_writes(self) -> str:
         """Why an epoch does not begin, which takes no time but for this."""
@@ -358,6 +391,8 @@ class PrimaryEpoch:
                 "the store keeps the facts for audits, up to store.log_bytes: to write them to a ledger, "
                 "pip install 'legato[ledger]' and start the broker again (--no-ledger: neither)"
             )
+            return None
+        if self._has_foreign_ledger:
             return None
         directory = config.ledger_directory
         service.upkeep.exported_through = partial(exported_through, directory)
