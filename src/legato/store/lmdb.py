@@ -386,8 +386,7 @@ class LmdbStore:
             return self._prepare_more(self._prepared, record)
         if isinstance(record, EpochRecord) or forced or not _grows(record.batch):
             return self._with_reserve(lambda: self._prepare(record, grows=False))
-        if self._reserve.spent:
-            self._refuse_to_grow(record.batch)
+        self._refuse_what_finds_no_room(record.batch)
         return self._with_freed(lambda: self._prepare(record, grows=True))
 
     def _prepare(self, record: CommitRecord | EpochRecord, *, grows: bool) -> int:
@@ -419,8 +418,14 @@ class LmdbStore:
         prepared, self._prepared = self._prepared, None
         if prepared is None:
             raise StoreError("no commit is prepared")
-        with prepared.writing:
-            self._put_state(prepared.txn, prepared.meta, applied)
+        try:
+            with prepared.writing:
+                self._put_state(prepared.txn, prepared.meta, applied)
+        except StoreFullError as error:
+            # LMDB writes its pages only now. Whoever carries the records has this one already, and tries again.
+            if not isinstance(error.__cause__, lmdb.MapFullError):
+                self._spend_reserve()
+            raise
         if isinstance(prepared.record, CommitRecord):
             self._note_growth(prepared.record.batch, prepared.used_before)
         if prepared.began:
@@ -621,8 +626,23 @@ class LmdbStore:
             freed = self._env.reader_check() > 0
             return self._reserve.spend() or freed
 
-    def _refuse_to_grow(self, batch: Batch) -> None:
+    def _refuse_what_finds_no_room(self, batch: Batch) -> None:
+        """Refuse what `finish` could not write: what is prepared is committed elsewhere before that.
+
+        Raises:
+            StoreFullError: neither the disk nor the file is certain to have room for the batch.
+        """
+        disk = os.statvfs(self.path)
+        free_bytes = disk.f_bavail * disk.f_frsize
+        # As a rule the disk has room, and nobody counts pages.
+        if self._reserve.spent or free_bytes < RESERVE_BYTES + 2 * _stored_bytes(batch):
+            self._refuse_to_grow(batch, 0 if self._reserve.spent else free_bytes)
+
+    def _refuse_to_grow(self, batch: Batch, free_bytes: int = 0) -> None:
         """Without its reserve the store keeps as much room within its file.
+
+        Args:
+            free_bytes: of the disk, which count, too.
 
         Raises:
             StoreFullError: there would not be as much.
@@ -630,7 +650,7 @@ class LmdbStore:
         wanted_bytes = RESERVE_BYTES + 2 * _stored_bytes(batch)
         with self._reading() as txn:
             live_bytes = self._live_bytes(txn)
-        if self._room_bytes(live_bytes) < wanted_bytes:
+        if self._room_bytes(live_bytes) + free_bytes < wanted_bytes:
             raise StoreFullError(
                 f"the disk of the store in {self.path} is full, what room is left is for consuming; "
                 "free some of the disk, or move the store to a larger one"
