@@ -336,7 +336,8 @@ class Session(SessionSteps[MessageProducer, MessageConsumer, QueueBrowser]):
     def give_back(self, message: Message, *, failed: bool = False, why: str = "") -> None:
         """Have a received message come again, here or elsewhere.
 
-        In a transacted session that happens once it commits (AMQP 4.4.2); in INDIVIDUAL mode at once.
+        In a transacted session that happens once it commits (AMQP 4.4.2), in INDIVIDUAL mode at once. After
+        `rollback()` the message comes again too, and what is not to be counted is not.
 
         Args:
             failed: whether this delivery counts as failed (CONTRACT D15).

@@ -89,6 +89,25 @@ def test_what_was_to_be_buried_comes_again_after_a_rollback(connect: Connect, qu
     assert drain(connection, f"DLQ.{queue_name}") == []
 
 
+def test_what_was_given_back_is_not_counted_by_a_rollback_either(connect: Connect, queue_name: str) -> None:
+    """CONTRACT A4: so a transaction that has sent can be undone at no cost to what it received."""
+    connection = connect()
+    send(connection, queue_name, *"123")
+    session = connection.create_session(transacted=True)
+    consumer = session.create_consumer(session.create_queue(queue_name))
+    producer = session.create_producer(session.create_queue(f"{queue_name}.out"))
+    for _ in range(3):
+        first, second, third = receive(consumer, 3)
+        producer.send(first)
+        session.give_back(first)
+        session.give_back(third, failed=True)
+        session.rollback()
+    seen = [(message.body, message.delivery_count) for message in (first, second, third)]
+    assert seen == [("1", 1), ("2", 3), ("3", 3)]
+    session.close()
+    assert drain(connection, f"{queue_name}.out") == []
+
+
 def test_many_transactions_follow_each_other_in_a_session(connect: Connect, queue_name: str) -> None:
     connection = connect()
     expected = [str(number) for number in range(300)]

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from legato.amqp.codec.sections import encode_declare, encode_discharge
 from legato.amqp.engine.events import Attached, Detached, Disposition, Flow
-from legato.amqp.engine.outcomes import ACCEPTED, Accepted, Declared, Outcome, Transactional
+from legato.amqp.engine.outcomes import ACCEPTED, RELEASED, Accepted, Declared, Outcome, Transactional
 from legato.amqp.engine.terminus import Terminus
 from legato.client.links.deliveries import Delivery, DeliveryState, finish
 from legato.client.links.session_state import Transaction
@@ -168,13 +168,20 @@ class CoordinatorEnd:
             self._consume(transaction)
         return transaction.doomed or not any(delivery.consumer is receiver for delivery in transaction.received)
 
-    def _consume(self, transaction: Transaction) -> None:
-        """Make what the transaction received part of it at the broker."""
+    def _consume(self, transaction: Transaction, *, rolls_back: bool = False) -> None:
+        """Make what the transaction received part of it at the broker.
+
+        Of one that rolls back the broker counts every delivery as failed: what was given back uncounted is released
+        outside of it.
+        """
         assert transaction.id is not None
         accepted = Transactional(transaction.id, ACCEPTED)
         received, transaction.received = transaction.received, []
         for delivery in received:
             verdict = delivery.verdict
+            if rolls_back and verdict is RELEASED:
+                delivery.consumer.settle(delivery, RELEASED, DeliveryState.RETURNED)
+                continue
             state = accepted if verdict is None else Transactional(transaction.id, verdict)
             delivery.consumer.settle(delivery, state, DeliveryState.ACKNOWLEDGED)
 
@@ -231,7 +238,7 @@ class CoordinatorEnd:
             return
         ending.discharged = True
         ending.refused = ending.transaction.failure is not None
-        self._consume(ending.transaction)
+        self._consume(ending.transaction, rolls_back=not ending.commit)
         self._discharge(ending)
         self._declare(self.current)
         self.channel.close_receivers_that_wait()
