@@ -7,6 +7,7 @@ import queue
 import re
 import threading
 from collections.abc import Callable
+from sqlite3 import OperationalError
 from typing import Any
 
 import pytest
@@ -125,6 +126,46 @@ def test_what_was_sent_before_a_stage_failed_is_not_sent_with_its_dead_letter(
     assert "the constraint is violated" in str(said["legato_stack_trace"])
     flows.send("Orders.next", "milk", trace_id="order:2")
     assert reached.get(timeout=WAIT_S) == "milk"
+
+
+def test_a_database_that_fails_at_its_commit_costs_its_message_no_attempt(
+    make_flows: Callable[..., Flows], monkeypatch: Any
+) -> None:
+    """CONTRACT D16: its disk is full, say, when the stage has sent already."""
+    flows = make_flows(policy=Policy(concurrency=1, deliveries_max=1, circuit_pause_s=0.01))
+    reached: queue.SimpleQueue[str] = queue.SimpleQueue()
+    full = iter([True] * 3 + [False] * 3)
+    deliveries: list[int] = []
+
+    @flows.terminator("Orders.next")
+    def following(context: Context[None], item: str) -> None:
+        reached.put(item)
+
+    @flows.terminator("Orders.store")
+    def store(context: Context[None], item: str) -> None:
+        context.initiate("child").send("Orders.next", item)
+
+    class BestEffort:
+        """The steps of that level, with a database that cannot commit at first."""
+
+        def perform(self, stage_id: str, received: Any, run: Any, messaging: Any) -> Any:
+            ran = [run(one, None) for one in received]
+            messaging.send([outgoing for one in ran for outgoing in one.outgoing])
+            if stage_id == "Orders.store":
+                deliveries.extend(one.delivery_count for one in received)
+                if next(full):
+                    raise OperationalError("database or disk is full")
+            messaging.commit()
+            return ran
+
+    monkeypatch.setattr(flows, "level_of", lambda stage: BestEffort())
+    flows.start()
+    flows.send("Orders.store", "tea", trace_id="order:1")
+    flows.send("Orders.store", "milk", trace_id="order:2")
+    assert sorted(reached.get(timeout=WAIT_S) for _ in range(2)) == ["milk", "tea"]
+    assert deliveries == [1] * 5
+    flows.stop()
+    assert reached.empty()
 
 
 def test_a_stage_whose_database_is_down_pauses_and_loses_no_message_to_the_dead_letters(

@@ -18,12 +18,20 @@ def test_failures_of_several_messages_in_a_row_open_it_and_the_last_one_is_not_c
     assert circuit.state is State.OPEN
 
 
-def test_one_message_alone_does_not_open_it_unless_no_message_is_to_blame() -> None:
+def test_one_message_alone_does_not_open_it() -> None:
     circuit = Circuit(3)
     assert all(circuit.failed("poison", 10.0) for _ in range(10))
     assert circuit.state is State.CLOSED
-    circuit.failed("poison", 10.0, environmental=True)
-    assert circuit.opened == 1
+
+
+def test_the_first_failure_that_no_message_is_to_blame_for_opens_it_and_is_not_counted() -> None:
+    """CONTRACT D16: also where others succeed in between."""
+    circuit = Circuit(5)
+    for number in range(1, 10):
+        assert not circuit.failed("m", 10.0, environmental=True)
+        assert (circuit.state, circuit.opened) == (State.OPEN, number)
+        circuit.wait_s("one", circuit.until_s)
+        assert circuit.succeeded()
 
 
 def test_a_success_in_between_begins_the_row_anew() -> None:

@@ -24,10 +24,11 @@ class State(StrEnum):
 class Circuit:
     """Keeps a stage from making dead letters of a whole queue while, say, its database is down (CONTRACT D16).
 
-    After some failures in a row, of different messages or of what no message is to blame for, it opens: nothing is
+    After some failures in a row, of different messages, or one that no message is to blame for, it opens: nothing is
     taken for a pause. Then one worker tries one message (half open); if that fails too the pause doubles, and if it
     succeeds all go on. What fails while the circuit is not closed is given back uncounted, once, and others are tried
-    before it: a queue that begins with poison does not stop for ever. What no message is to blame for is never counted.
+    before it: a queue that begins with poison does not stop for ever. What no message is to blame for is never counted,
+    unless the circuit never opens: without a pause it would be tried again at once, for as long as it is tried at all.
 
     Args:
         failures_max: so many in a row open it; 0 for never.
@@ -104,8 +105,8 @@ class Circuit:
         if self.state is State.CLOSED:
             self._row += 1
             self._blamed.add(message)
-            several = len(self._blamed) > 1 or environmental
-            if 0 < self._failures_max <= self._row and several:
+            several = self._row >= self._failures_max and len(self._blamed) > 1
+            if self._failures_max and (several or environmental):
                 self._open(now_s)
                 self._avoided.append(message)
                 self._tried[message] = None

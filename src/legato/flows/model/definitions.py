@@ -33,7 +33,8 @@ class Policy:
             never.
         circuit_pause_s, circuit_pause_max_s: the first pause, in seconds, and the longest: it doubles.
         environment_retry_s: how long a message is tried, in seconds, whose attempts are not counted because no message
-            is to blame for them (`failures.is_environmental`); then it goes to the dead letters. 0: they are counted.
+            is to blame for them (`failures.is_environmental`); then it goes to the dead letters. 0: they are counted,
+            as they are where a stage never pauses.
     """
 
     transaction: Transaction | None = None

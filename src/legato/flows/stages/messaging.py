@@ -50,6 +50,16 @@ class SessionMessaging:
         self._forget()
         self._session.commit()
 
+    def undo(self) -> None:
+        """End the transaction without what it sent; what it received was given back already.
+
+        Given back and committed, the broker hears why; what was sent must not be.
+        """
+        if self.sent:
+            self.rollback()
+        else:
+            self.commit()
+
     def rollback(self) -> None:
         """Undo what was received and sent."""
         self._forget()

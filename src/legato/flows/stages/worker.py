@@ -270,13 +270,10 @@ class StageWorker(SessionWorker):
         self._messaging.records.clear()
         if len(messages) > 1:
             self._singly = len(messages)
-            if self._messaging.sent:
-                self._messaging.rollback()
-            else:
-                # This was nobody's own attempt, so it is not counted.
-                for each in messages:
-                    session.give_back(each)
-                self._messaging.commit()
+            # This was nobody's own attempt, so it is not counted.
+            for each in messages:
+                session.give_back(each)
+            self._messaging.undo()
             logger.warning("%s: %d messages are tried one by one: %r", self.stage.id, len(messages), error)
             return
         if isinstance(error, JMSError) and not isinstance(error, HOPELESS) and error is not self._raised:
@@ -292,7 +289,7 @@ class StageWorker(SessionWorker):
             return
         sent, clock = self._messaging.sent, self._flows.clock
         verdict = self._health.failed(
-            _known_by(message), message.delivery_count, failure, clock.now_us(), self._now_s(), counted=bool(sent)
+            _known_by(message), message.delivery_count, failure, clock.now_us(), self._now_s()
         )
         log_failure(self.stage.id, message, failure, verdict, error)
         if verdict.last and sent:
@@ -301,13 +298,12 @@ class StageWorker(SessionWorker):
             self._messaging.rollback()
         elif verdict.last:
             self._bury(session, message, failure, verdict.attempt)
-        elif sent:
-            self._messaging.rollback()
         else:
             # Only this one goes back: what was prefetched is tried next, and the broker knows the reason.
             session.give_back(message, failed=verdict.counts, why=failure.text)
-            self._record_failure(message, failure, verdict.attempt, buried=False)
-            self._messaging.commit()
+            if not sent:
+                self._record_failure(message, failure, verdict.attempt, buried=False)
+            self._messaging.undo()
 
     def _bury_due(self, session: Session, message: Message) -> None:
         """Bury a message that was condemned, or whose attempts are used up, without another one."""
