@@ -265,6 +265,14 @@ class LogArbiter:
         self._store.close()
 
     def _run(self) -> None:
+        try:
+            self._be_a_replica()
+        except BaseException as error:
+            # Without this thread it would follow, claim and end no more, and still say that it is a backup.
+            self._fail(StoreError(f"an unforeseen error: {error!r}"))
+            raise
+
+    def _be_a_replica(self) -> None:
         while not self._closed:
             while not self._waited_while_held():
                 self._see_to_claim()
@@ -298,9 +306,6 @@ class LogArbiter:
             except LegatoError as error:
                 self._fail(error)
                 return
-            except Exception as error:
-                self._fail(StoreError(f"an unforeseen error: {error!r}"))
-                raise
 
     def _begin_registration(self) -> None:
         if self._register is not None:
@@ -366,7 +371,7 @@ class LogArbiter:
                 self._store = self._seed(self._log, self._store)
                 self.replica = Replica(self._store, EpochVersions(self._directory))
                 return True
-            except LegatoError as problem:
+            except (LegatoError, OSError) as problem:
                 why = f"; {problem}"
         self._fail(LogTrimmedError(f"{error}: {SEED}{why}"))
         return False

@@ -82,11 +82,13 @@ def newest_on(replicated_log: ReplicatedLog, directory: Path) -> Snapshot:
     found: list[Snapshot] = []
     refused: list[str] = []
     for path in sorted(directory.iterdir()) if directory.is_dir() else ():
-        if (path / MANIFEST_NAME).exists():
-            try:
+        try:
+            if (path / MANIFEST_NAME).exists():
                 found.append(look_at(path))
-            except StoreError as error:
-                refused.append(f"{path.name}: {error}")
+        except StoreError as error:
+            refused.append(f"{path.name}: {error}")
+        except OSError as error:  # Backups are for their owner alone.
+            refused.append(f"{path.name}: {error.strerror}")
     for snapshot in sorted(found, key=lambda each: each.commit, reverse=True):
         if snapshot.position is None:
             refused.append(f"{snapshot.path.name}: its last commit came from no log")
