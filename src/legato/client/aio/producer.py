@@ -87,7 +87,12 @@ class MessageProducer(ProducerSteps):
     async def flush(self, timeout_s: float | None = None) -> None:
         """Wait until every asynchronous send is confirmed or refused, and its completion listener has returned.
 
+        An exception or failover listener that calls it waits for the confirmations only: completion listeners are
+        called after it.
+
         Raises:
+            IllegalStateError: one of the session's own completion listeners asks, which would wait for itself (7.3.4);
+                or somebody else uses the session.
             JMSError: that took longer than `timeout_s` seconds, or the connection is gone for good.
         """
         await drive(self._flush(timeout_s))

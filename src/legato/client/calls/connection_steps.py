@@ -286,11 +286,15 @@ class ConnectionSteps(Generic[_Session]):
         self._used = True
         self._check_not_in_listener("stop")
         self._transport.set_started(False)
-        for session in list(self._sessions):
-            dispatcher = session._listeners.dispatcher
-            if dispatcher is not None:
-                yield from dispatcher.wait_idle()
-        yield from self._groups.stop()
+        with contextlib.ExitStack() as held:
+            for connection in (self, *self._groups):
+                for session in list(connection._sessions):
+                    held.enter_context(session._guard.held())
+            for session in list(self._sessions):
+                dispatcher = session._listeners.dispatcher
+                if dispatcher is not None:
+                    yield from dispatcher.wait_idle()
+            yield from self._groups.stop()
 
     def _check_not_in_listener(self, what: str) -> None:
         for session in list(self._sessions):

@@ -326,9 +326,15 @@ class ProducerSteps:
     def _flush(self, timeout_s: float | None = None) -> Steps[None]:
         """Wait until every asynchronous send is confirmed or refused, and its completion listener has returned.
 
+        An exception or failover listener that calls it waits for the confirmations only: completion listeners are
+        called after it.
+
         Raises:
+            IllegalStateError: one of the session's own completion listeners asks, which would wait for itself (7.3.4);
+                or somebody else uses the session.
             JMSError: that took longer than `timeout_s` seconds, or the connection is gone for good.
         """
+        self._guard.check_not_completing("flush a producer of")
         with self._guard.used():
             if not (yield from self._guard.wait(self._flushed, "flush", timeout_s, unconfirmed=True)):
                 raise JMSError(f"Not all messages were confirmed within {timeout_s:g} s.", code="TIMEOUT")
@@ -336,7 +342,7 @@ class ProducerSteps:
 
     def _flushed(self) -> bool:
         # First what is under way: when it is done its listener is still to be called.
-        return not self._under_way() and self._guard.completions.all_called
+        return not self._under_way() and self._guard.has_completed
 
     def _under_way(self) -> bool:
         ends = [route.end for route in self._routes.values()]

@@ -140,12 +140,40 @@ class SessionGuard:
         if self.completions.running and self.channel.transport.notifier.is_current:
             raise IllegalStateError(f"A completion listener cannot {what} its own session (Jakarta Messaging 7.3.4).")
 
+    @property
+    def has_completed(self) -> bool:
+        """Whether no completion listener is waited for: each has returned, or comes after a listener that waits."""
+        completions = self.completions
+        return completions.all_called or completions.held_up or self.channel.transport.notifier.is_current
+
     def wait_for_completions(self) -> Steps[None]:
-        """Wait until all completion listeners have returned (Jakarta Messaging 7.3.4), unless one is asking."""
+        """Wait until all completion listeners have returned (Jakarta Messaging 7.3.4).
+
+        A listener of the connection's that asks, or that waits for the session meanwhile (`held`), holds them up: they
+        are called when it has returned.
+        """
         completions = self.completions
         transport = self.channel.transport
-        if not completions.all_called and not transport.notifier.is_current:
-            yield Wait(self.channel.gate, lambda: completions.all_called or transport.ended, for_listener=True)
+        if not self.has_completed:
+            yield Wait(
+                self.channel.gate,
+                lambda: completions.all_called or completions.held_up or transport.ended,
+                for_listener=True,
+            )
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Who uses the session is waited for: if that would hold completion listeners up, nobody waits for them."""
+        if not self.channel.transport.notifier.is_current:
+            yield
+            return
+        completions = self.completions
+        completions.held_up = True
+        self.channel.gate.open()
+        try:
+            yield
+        finally:
+            completions.held_up = False
 
 
 def session_closed(what: str) -> JMSError:

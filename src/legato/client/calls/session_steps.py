@@ -177,6 +177,10 @@ class SessionSteps(Generic[_Producer, _Consumer, _Browser]):
         self._check_not_in_listener("close")
         if self._channel.closed and not self._members.consumers and not self._members.producers:
             return
+        with self._guard.held():
+            yield from self._close_held(patience)
+
+    def _close_held(self, patience: Patience) -> Steps[None]:
         yield from self._groups.close_within(patience)
         # Called again all of it is done again, which changes nothing: the first call may have been interrupted.
         guard = self._guard

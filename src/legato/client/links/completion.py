@@ -34,7 +34,7 @@ CompletionCallable = Callable[[Message, JMSError | None], object]
 class Completions:
     """The number of a session's sends whose listener was not called yet."""
 
-    __slots__ = ("gate", "paid", "running", "taken")
+    __slots__ = ("gate", "held_up", "paid", "running", "taken")
 
     def __init__(self, gate: Gate) -> None:
         self.gate = gate
@@ -44,6 +44,8 @@ class Completions:
         """Counted by who calls listeners."""
         self.running = False
         """Whether one of the listeners runs now."""
+        self.held_up = False
+        """Whether their caller is in another listener, which waits for the session: they are called after that one."""
 
     @property
     def all_called(self) -> bool:
