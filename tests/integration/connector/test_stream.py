@@ -137,6 +137,59 @@ def test_latest_begins_with_what_comes_after_the_first_start(broker: Server) -> 
     assert rows(again, start, again.latestOffset(start, ALL)) == ["new"]
 
 
+@pytest.mark.parametrize("available_now", [False, True])
+def test_latest_is_no_matter_of_queues_that_come_later(broker: Server, available_now: bool) -> None:
+    """What they got before the stream looked again was never read."""
+    options = {"queuePattern": "late.*", "startingOffsets": "latest"}
+    fill(broker, "old", address="late.a")
+    start = stream(broker, **options).initialOffset()
+    fill(broker, "b1", address="late.b")
+    # A driver that died before it wrote an offset down, and one that did.
+    for asked in (True, False):
+        again = stream(broker, **options)
+        if available_now:
+            again.prepareForTriggerAvailableNow()
+        begin = again.initialOffset() if asked else start
+        ends = again.latestOffset(begin, ALL)
+        assert rows(again, begin, ends) == ["b1"]
+
+
+@pytest.mark.parametrize("available_now", [False, True])
+def test_latest_is_no_matter_of_the_first_queue_of_a_pattern_that_matched_none(
+    broker: Server, available_now: bool
+) -> None:
+    options = {"queuePattern": "none.*", "startingOffsets": "latest"}
+    start = stream(broker, **options).initialOffset()
+    assert start == {}
+    fill(broker, "1", address="none.yet")
+    again = stream(broker, **options)
+    if available_now:
+        again.prepareForTriggerAvailableNow()
+    ends = again.latestOffset(start, ALL)
+    assert rows(again, start, ends) == ["1"]
+
+
+def test_an_address_that_was_read_before_joins_a_stream_where_it_was(broker: Server) -> None:
+    """`1 messages of added are gone`, at every start: they were acknowledged before the stream had it."""
+    fill(broker, "old", address="added")
+    former = stream(broker, queue="added")
+    former.commit(former.latestOffset(former.initialOffset(), ALL))
+    start = stream(broker).initialOffset()
+    fill(broker, "1")
+    idle = stream(broker, queues="orders,added")
+    ends = idle.latestOffset(start, ALL)
+    assert ends == {"added": 1, "orders": 1}
+    assert rows(idle, start, ends) == ["1"]
+    fill(broker, "new", address="added")
+    again = stream(broker, queues="orders,added")
+    ends = again.latestOffset(start, ALL)
+    assert sorted(rows(again, start, ends)) == ["1", "new"]
+    # A batch that is done and comes again with an older checkpoint is missed all the same.
+    again.commit(ends)
+    with pytest.raises(JMSError, match="1 messages of orders between 0 and 1 are gone"):
+        rows(stream(broker, queues="orders,added"), start, ends)
+
+
 def test_a_topic_is_consumed_through_a_durable_subscription(broker: Server) -> None:
     reader = stream(broker, topic="prices", selector="JMSType = 'wanted'")
     start = reader.initialOffset()

@@ -84,7 +84,7 @@ class Places:
             raise _foreign(address)
         return place
 
-    def open(self, known: Iterable[str] = ()) -> None:
+    def open(self, known: Iterable[str] = (), *, begins: bool = False) -> None:
         """Open what is not yet, also queues that have come since, or have come again.
 
         Opening an assignment ends what an earlier run of this stream may still do with it.
@@ -92,16 +92,19 @@ class Places:
         Args:
             known: addresses that the stream read before. Those whose queues are gone have an end. The broker is waited
                 for, if it is not there now.
+            begins: whether Spark knows no offset of the stream yet. With `startingOffsets` = latest a stream that
+                begins leaves out what waits then; it reads all that is in queues which come later.
         """
         with self._opening:
             known = tuple(known)
             self._is_known = self._is_known or bool(known)
             addresses = self._addresses()
             self._connected().locate((*addresses, *known))
+            latest = begins and self._options.starting_offsets == LATEST and not any(map(self._is_assigned, addresses))
             for address in addresses:
                 place = self.by_address.get(address)
                 if place is None or place.has_ended:
-                    self._put(address, self._open(address, again=place is not None))
+                    self._put(address, self._open(address, again=place is not None, latest=latest))
             for address in known:
                 if self._outlives_queues and address not in self.by_address:
                     self._put(address, self._resume(address))
@@ -204,11 +207,21 @@ class Places:
                     raise
                 place.fence, place.waiting, place.has_ended = ended.fence, 0, True
 
-    def _open(self, address: str, *, again: bool) -> Place | None:
+    def _is_assigned(self, address: str) -> bool:
+        """Whether an earlier run, or this one, has opened the assignment of an address."""
+        try:
+            subscription = self._options.subscription_of(address)
+            self._ask("resume", address, subscription=subscription, topic=self._options.is_topic)
+        except Missing:
+            return False
+        return True
+
+    def _open(self, address: str, *, again: bool, latest: bool) -> Place | None:
         """The place at an address; None if it is not there any more.
 
         Args:
             again: whether its queue was deleted while the stream read it.
+            latest: whether what waits there is left out, if nothing was assigned yet.
         """
         told: dict[str, Any]
         try:
@@ -217,7 +230,7 @@ class Places:
                 address,
                 subscription=self._options.subscription_of(address),
                 topic=self._options.is_topic,
-                latest=self._options.starting_offsets == LATEST,
+                latest=latest,
                 selector=self._options.selector,
                 existing=again or bool(self._options.pattern),
                 renew=self._outlives_queues,

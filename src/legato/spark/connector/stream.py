@@ -108,8 +108,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._options = options
         self._refuses_skips = refuses_skips and options.fail_on_data_loss
         self._known: Places | None = None
+        self._ends_now = False
+        """Whether this run ends where it began: `Trigger.AvailableNow`."""
         self._targets: dict[str, int] | None = None
-        """With `Trigger.AvailableNow`, the last number of each address that belongs to this run."""
+        """If so, the last number of each address that belongs to this run."""
         self._idle_until = 0.0
         self._waiting_since: float | None = None
         """Since when there are fewer rows than a batch is to have."""
@@ -128,13 +130,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @told_at_once
     def initialOffset(self) -> Offset:
-        self._places.open()
+        self._open(begins=True)
         return ordered({address: place.acknowledged for address, place in self._places.by_address.items()})
 
-    @told_at_once
     def prepareForTriggerAvailableNow(self) -> None:
-        self._places.open()
-        self._targets = {address: place.end for address, place in self._places.by_address.items()}
+        # Only what Spark asks next says whether the stream begins, which is to be known when its places are opened.
+        self._ends_now = True
 
     @told_at_once
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
@@ -166,14 +167,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: Offset, end: Offset) -> list[RangePartition]:
         self._unread = None
         if not self._places.by_address.keys() >= end.keys():
-            self._places.open(end)
-        ranges = [
-            Range(
-                address, self._places.of(address).name, start.get(address, 0), through, self._places.group_of(address)
-            )
-            for address, through in end.items()
-            if through > start.get(address, 0)
-        ]
+            self._open(end)
+        ranges = []
+        for address, through in end.items():
+            place = self._places.of(address)
+            # An address that has joined the stream begins where it was, as it was planned.
+            after = start.get(address, place.acknowledged)
+            if through > after:
+                ranges.append(Range(address, place.name, after, through, self._places.group_of(address)))
         for each in ranges:
             if not each.name and self._options.fail_on_data_loss:
                 raise JMSError(_gone(each, 0))
@@ -207,7 +208,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._require_read(end)
         # Otherwise it was told as the start of the next batch, and who plans ahead acknowledges it.
         if self._ahead is None:
-            self._places.open(end)
+            self._open(end)
             self._places.acknowledge(end)
 
     def stop(self) -> None:
@@ -243,12 +244,18 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         Raises:
             JMSError: it was not read.
         """
-        self._places.open(done)
+        self._open(done)
         begun = self._places.begun_of(done)
         if begun is not None:
             self._places.acknowledge(begun)
             self._places.release(done)
             raise JMSError(_SKIPPED)
+
+    def _open(self, known: Iterable[str] = (), *, begins: bool = False) -> None:
+        """Open the places, as `Places.open` does; a run that ends where it began notes where that is."""
+        self._places.open(known, begins=begins)
+        if self._ends_now and self._targets is None:
+            self._targets = {address: place.end for address, place in self._places.by_address.items()}
 
     @property
     def _places(self) -> Places:
@@ -261,7 +268,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The limits, with how many rows have to be there: none after a while, or if nothing else will come."""
         at_least = self._options.min_offsets_per_trigger
         now = time.monotonic()
-        if not at_least or self._targets is not None:
+        if not at_least or self._ends_now:
             return limits
         if self._waiting_since is None:
             self._waiting_since = now
@@ -271,7 +278,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _plan(self, done: Offset, planned: Offset, limits: Limits) -> Offset:
         """Up to where the batch behind `planned` goes; what is `done` is acknowledged."""
-        self._places.open({**done, **planned})
+        self._open({**done, **planned})
         self._places.acknowledge(done)
         return ordered(self._places.plan(planned, limits, self._targets))
 
