@@ -7,6 +7,7 @@ import queue
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxBytes, ReadMaxRows
@@ -140,7 +141,7 @@ def test_latest_begins_with_what_comes_after_the_first_start(broker: Server) -> 
 @pytest.mark.parametrize("available_now", [False, True])
 def test_latest_is_no_matter_of_queues_that_come_later(broker: Server, available_now: bool) -> None:
     """What they got before the stream looked again was never read."""
-    options = {"queuePattern": "late.*", "startingOffsets": "latest"}
+    options: dict[str, Any] = {"queuePattern": "late.*", "startingOffsets": "latest"}
     fill(broker, "old", address="late.a")
     start = stream(broker, **options).initialOffset()
     fill(broker, "b1", address="late.b")
@@ -158,7 +159,7 @@ def test_latest_is_no_matter_of_queues_that_come_later(broker: Server, available
 def test_latest_is_no_matter_of_the_first_queue_of_a_pattern_that_matched_none(
     broker: Server, available_now: bool
 ) -> None:
-    options = {"queuePattern": "none.*", "startingOffsets": "latest"}
+    options: dict[str, Any] = {"queuePattern": "none.*", "startingOffsets": "latest"}
     start = stream(broker, **options).initialOffset()
     assert start == {}
     fill(broker, "1", address="none.yet")
