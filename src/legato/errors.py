@@ -31,6 +31,7 @@ LegatoError
 ├── StoreError
 │   ├── FencedError                  a later epoch has begun: this broker must stop serving
 │   ├── StoreFullError               no room: producers are refused, everything else goes on
+│   │   └── CommitTooLargeError      what was sent at once is more than a replicated log takes in a commit
 │   ├── StoreFormatError             a former format that is to be migrated, or an unknown one
 │   ├── StoreCorruptError            damaged: not what was written
 │   └── StoreLockedError             another process holds the store
@@ -210,6 +211,10 @@ class FencedError(StoreError):
 
 class StoreFullError(StoreError):
     """The store has no room left: enlarge `store.map_bytes` or free disk space; consuming still works."""
+
+
+class CommitTooLargeError(StoreFullError):
+    """A commit is larger than the replicated log takes: send less at once. Nothing of it was stored."""
 
 
 class StoreFormatError(StoreError):

@@ -499,7 +499,7 @@ class LogArbiter:
         self._note = Holder(os.getpid(), record.epoch, self._listen)
         self.waiting.end(FOLLOWING)
         with self._changed:
-            self.commits = ReplicatedCommits(replica, claim, self._lease_s, self._beat)
+            self.commits = ReplicatedCommits(replica, claim, self._lease_s, self._beat, replicated_log.record_bytes_max)
             self._changed.notify_all()
 
     def _beat(self, epoch: int, commits: int, left: str) -> Beat:

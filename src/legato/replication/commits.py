@@ -12,10 +12,11 @@ import time
 from collections.abc import Callable
 
 from legato.core.records import Batch, Meta
-from legato.errors import FencedError, LogError, StoreError
+from legato.errors import CommitTooLargeError, FencedError, LogError, StoreError
 from legato.quoting import sentence
 from legato.replication.log import Claim, Position
 from legato.replication.replica import Replica, refusal
+from legato.sizes import sizes_apart
 from legato.store.commit_records import Beat, encode_beat, encode_commit
 
 log = logging.getLogger("legato.replication")
@@ -33,6 +34,7 @@ class ReplicatedCommits:
         claim: on the log, which began with this epoch's record.
         lease_s: after the sending of the last acknowledged record the primary may answer for so long.
         say: makes a beat of the epoch, the number of commits and why the primary leaves: what others are to know.
+        record_bytes_max: the size of the largest record that the log takes.
     """
 
     def __init__(
@@ -41,7 +43,9 @@ class ReplicatedCommits:
         claim: Claim,
         lease_s: float,
         say: Callable[[int, int, str], Beat],
+        record_bytes_max: int,
     ) -> None:
+        self.record_bytes_max = record_bytes_max
         self.epoch = replica.epoch
         self._replica = replica
         self._claim = claim
@@ -73,7 +77,8 @@ class ReplicatedCommits:
 
         Raises:
             FencedError: another broker has claimed the log.
-            StoreFullError: this store has no room: nothing of the batch was appended.
+            CommitTooLargeError, StoreFullError: the log takes no such record, or this store has no room: nothing of the
+                batch was appended.
             StoreError: it is not known whether the batch is in the log, or it is, and not in this store. This broker
                 must stop serving.
         """
@@ -83,6 +88,12 @@ class ReplicatedCommits:
             if batch.epoch != self.epoch:
                 raise FencedError(f"epoch {batch.epoch} is over: the log is in epoch {self.epoch}")
             record, data = encode_commit(batch, self._replica.commits + 1)
+            if len(data) > self.record_bytes_max:
+                told, most = sizes_apart(len(data), self.record_bytes_max)
+                raise CommitTooLargeError(
+                    f"what was sent at once makes a commit of {told}, and the replicated log takes {most}: "
+                    "send less at once, in smaller transactions or smaller batches"
+                )
             store.prepare(record)
             try:
                 appended = self._append(data)

@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from legato import limits
 from legato.bulk.stage_files import (
     BlockRun,
     DigestRecord,
@@ -37,6 +38,7 @@ from legato.server.links.nodes import Nodes
 from legato.server.links.refused import Refused
 from legato.server.management.bulk_process import BulkProcess
 from legato.server.management.requests import Pending, Rejection, flag, number, text
+from legato.sizes import sizes_apart
 
 log = logging.getLogger("legato.stages")
 
@@ -66,6 +68,7 @@ class Stages:
     Args:
         store: the store's directory.
         advance: is called after something was done outside a peer's turn.
+        commit_bytes_max: the size of the largest commit; None if there is no limit.
     """
 
     def __init__(
@@ -76,7 +79,9 @@ class Stages:
         store: Path,
         advance: Callable[[], None],
         names: Names,
+        commit_bytes_max: int | None = None,
     ) -> None:
+        self._commit_bytes_max = commit_bytes_max
         self._broker = broker
         self._nodes = nodes
         self._bulk = bulk
@@ -174,6 +179,7 @@ class Stages:
             # Destinations are not looked up, nor made, for a batch that is published.
             published = self._broker.staged_batches.is_published(name, number)
             runs, messages = ([], []) if published else self._staged(records, rights)
+            self._refuse_more_than_a_commit(runs, messages)
             self._broker.staged_batches.publish(name, number, runs, messages, pending, identity)
         except (StoreError, Refused, Refusal, Rejection) as error:
             self._fail(pending, name, number, identity, error)
@@ -181,6 +187,19 @@ class Stages:
             log.exception("! a batch of %.100r was not published", name)
             self._fail(pending, name, number, identity, error)
         self._advance()
+
+    def _refuse_more_than_a_commit(self, runs: list[StagedRun], messages: list[StagedMessage]) -> None:
+        """A batch is published in one commit, in which others have their part, too."""
+        if self._commit_bytes_max is None:
+            return
+        bytes_max = max(self._commit_bytes_max - limits.BATCH_BYTES_MAX, 0)
+        staged_bytes = sum(len(block) for run in runs for block in run.blocks) + sum(len(m.body) for m in messages)
+        if staged_bytes > bytes_max:
+            told, most = sizes_apart(staged_bytes, bytes_max)
+            raise Rejection(
+                f"The batch has {told}; brokers with a replicated log publish {most} at once: write less in a batch "
+                "(a stream: maxBytesPerTrigger or maxFilesPerTrigger of what it reads)."
+            )
 
     async def _read(self, pending: Publishing, stages: list[str]) -> list[Record]:
         """Read the staged records; several threads read, each some of the stages."""

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from legato import limits
 from legato.core.broker import Broker
 from legato.core.records import Batch
-from legato.errors import StoreError, StoreFullError
+from legato.errors import CommitTooLargeError, StoreError, StoreFullError
 from legato.server.messages.executor import Executor
 from legato.server.shell import Peer, Shell
 from legato.server.storage.invariant_check import InvariantCheck
@@ -174,11 +174,16 @@ class Commits:
             self._executor.perform(self._broker.take_effects())
             self._executor.flush()
         elif isinstance(error, StoreFullError):
-            if self._upkeep.full != NO_ROOM:
-                log.error("! producers are refused: %s", error)
-            self._upkeep.full = NO_ROOM
+            if isinstance(error, CommitTooLargeError):
+                why = str(error)  # Those who send less are welcome.
+                log.warning("! a commit is refused: %s", error)
+            else:
+                why = NO_ROOM
+                if self._upkeep.full != NO_ROOM:
+                    log.error("! producers are refused: %s", error)
+                self._upkeep.full = NO_ROOM
             try:
-                self._broker.failed(NO_ROOM)
+                self._broker.failed(why)
             except StoreError as fatal:
                 self._fatal(fatal)
                 return

@@ -200,7 +200,7 @@ class PrimaryEpoch:
         replica = self._replica
         if replica is None or replica.commits is None:
             return None
-        return Replicated(replica.commits, replica.commits.give_up, replica.status)
+        return Replicated(replica.commits, replica.commits.give_up, replica.status, replica.commits.record_bytes_max)
 
     def _lease(self) -> Lease:
         ha, replica = self._config.ha, self._replica

@@ -125,6 +125,8 @@ class Replicated(NamedTuple):
     give_up: Callable[[], None]
     """Ends the wait for the log."""
     status: Callable[[], ReplicaStatus]
+    record_bytes_max: int
+    """The size of the largest commit."""
 
 
 class Service:
@@ -310,7 +312,15 @@ class Service:
             self.switch_over,
             self.update,
             Pipelines(broker, nodes, self.bulk, self._names),
-            Stages(broker, nodes, self.bulk, self.config.store_directory, self.advance, self._names),
+            Stages(
+                broker,
+                nodes,
+                self.bulk,
+                self.config.store_directory,
+                self.advance,
+                self._names,
+                None if self._replicated is None else self._replicated.record_bytes_max,
+            ),
             self.bulk,
             spreading.add,
             self.peers,
