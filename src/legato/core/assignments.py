@@ -73,8 +73,9 @@ class Assigned(msgspec.Struct, frozen=True):
 
 
 class Extent(msgspec.Struct, frozen=True):
-    """A number of messages and of their bytes."""
+    """Messages of an assignment without gaps between them, up to the number `last`, and their bytes."""
 
+    last: int
     count: int
     size: int
 
@@ -233,24 +234,23 @@ class Assignments:
         if through > assignment.last:
             raise Refusal(f"{assignment.queue.name} has numbers up to {assignment.last}, not {through}.")
         if through > assignment.acknowledged:
-            extent = self._extent_of(assignment, through)
-            assignment.queue.bytes -= extent.size
-            assignment.queue.consumed += extent.count
+            extents = self._extents_of(assignment, through)
+            if not extents or extents[-1].last < through:
+                extents.append(Extent(through, 0, 0))
+            for extent in extents:
+                # Whoever reads the log is to know which numbers these were.
+                assignment.queue.bytes -= extent.size
+                assignment.queue.consumed += extent.count
+                self._kernel.record(AssignmentAcknowledged(assignment.queue.id, extent.last, extent.count))
             assignment.acknowledged = through
-            self._kernel.record(AssignmentAcknowledged(assignment.queue.id, through, extent.count))
 
-    def _extent_of(self, assignment: Assignment, through: int) -> Extent:
+    def _extents_of(self, assignment: Assignment, through: int) -> list[Extent]:
         """What is in it of the numbers not acknowledged, up to `through`; what went back to its queue is not."""
         queue, after = assignment.queue, assignment.acknowledged
-        gone = set().union(*(commit.taken(queue) for commit in self._kernel.commits))
-        count = size = 0
-        while after < through:
-            run = next(iter(self._kernel.archive.runs(queue.id, after, through - after, _NO_LIMIT, gone)), None)
-            if run is None or run.seq > through:
-                break
-            if run.seq + run.count - 1 > through:
-                (run,) = self._kernel.archive.runs(queue.id, run.seq - 1, through - run.seq + 1, _NO_LIMIT, gone)
-            count, size, after = count + run.count, size + run.size, run.seq + run.count - 1
+        extents: list[Extent] = []
+        for run in self._runs_through(queue, after, through):
+            _extend(extents, run)
+            after = extents[-1].last
         # The rest is being assigned by commits that are not durable yet: it still is where it came from.
         for fact in self._pending_facts():
             first = max(fact.to_seq, after + 1)
@@ -258,8 +258,22 @@ class Assignments:
             if fact.to_queue == queue.id and pending > 0:
                 seq = fact.seq + first - fact.to_seq
                 runs = self._kernel.archive.runs(fact.queue, seq - 1, pending, _NO_LIMIT, frozenset())
-                count, size = count + pending, size + sum(run.size for run in runs)
-        return Extent(count, size)
+                _extend(extents, Run(first, pending, sum(run.size for run in runs)))
+        return extents
+
+    def _runs_through(self, queue: Queue, after: int, through: int) -> Iterator[Run]:
+        """What the store has of an assignment above `after` up to `through`, but for what leaves it with a commit."""
+        archive, gone = self._kernel.archive, set().union(*(commit.taken(queue) for commit in self._kernel.commits))
+        while after < through:
+            found = archive.runs(queue.id, after, through - after, _NO_LIMIT, gone)
+            found = [run for run in found if run.seq <= through]
+            if not found:
+                break
+            for run in found:
+                if run.seq + run.count - 1 > through:
+                    (run,) = archive.runs(queue.id, run.seq - 1, through - run.seq + 1, _NO_LIMIT, gone)
+                yield run
+                after = run.seq + run.count - 1
 
     def _pending_facts(self) -> Iterator[MessagesAssigned]:
         """Of the commits that are not durable yet, the older one's first."""
@@ -354,6 +368,15 @@ class Assignments:
         for seq in sorted({*seen, *returned})[-limits.TAKEN_MESSAGES :]:
             source.remember_taken(seq, "", "")
             self._kernel.record(MessageTaken(source.id, seq, "", ""))
+
+
+def _extend(extents: list[Extent], run: Run) -> None:
+    """Put a run behind the others; one extent is made of neighbours."""
+    last, count, size = run.seq + run.count - 1, run.count, run.size
+    if extents and extents[-1].last == run.seq - 1:
+        before = extents.pop()
+        count, size = before.count + count, before.size + size
+    extents.append(Extent(last, count, size))
 
 
 class Release(msgspec.Struct, gc=False):

@@ -399,7 +399,11 @@ class MessagesAssigned(Fact, tag=40):
 
 
 class AssignmentAcknowledged(Fact, tag=41):
-    """A pipeline is done with all of an assignment up to `through`: `count` messages left it."""
+    """A pipeline is done with all of an assignment up to `through`: the last `count` numbers up to there left it.
+
+    Where others had left it before there is one for each run of neighbours, and one with a count of 0 if the last
+    number is not there; former versions said but one, so that its numbers are not known then.
+    """
 
     queue: int
     through: int

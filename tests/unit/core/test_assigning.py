@@ -332,6 +332,27 @@ def test_what_went_back_is_not_acknowledged_with_the_numbers_around_it(s: Scenar
     assert s.broker.directory.queue("q").depth == 3
 
 
+def test_the_log_says_which_numbers_were_acknowledged_where_some_are_gone(s: Scenario) -> None:
+    """It said the last ones: the audit found that number 3 was consumed, and had been moved, and that 1 was lost."""
+    s.publish("q", *(b"%d" % number for number in range(1, 11)))
+    assignment = opened(s)
+    assigned(s, assignment)
+    moved = s.broker.directory.queue("moved")
+    for bodies_of in ({b"3"}, {b"9", b"10"}):
+        s.broker.administration.move(assignment.queue, moved, "moved", matches=bodies_of.__contains__)
+        s.broker.go_on(s.now_us)
+        s.run()
+    s.broker.assignments.acknowledge_through(assignment, assignment.fence, 5)
+    s.broker.assignments.acknowledge_through(assignment, assignment.fence, 10)
+    s.run()
+    facts = [fact for fact in s.facts if isinstance(fact, AssignmentAcknowledged)]
+    assert [(fact.through, fact.count) for fact in facts] == [(2, 2), (5, 2), (8, 3), (10, 0)]
+    assert (assignment.queue.stored, assignment.queue.consumed, assignment.queue.bytes) == (10, 10, 0)
+    after = s.crash().broker.assignments.find(NAME)
+    assert after is not None
+    assert after.acknowledged == 10
+
+
 def test_what_is_being_acknowledged_is_not_released(s: Scenario) -> None:
     """It came again: the commit of the acknowledgement was under way, so the store still had it."""
     s.publish("q", b"1", b"2", b"3")

@@ -19,6 +19,15 @@ def test_each_message_of_a_run_has_moved_and_is_stored_and_consumed() -> None:
     assert consumed == [(8, 9, 1, 2000), (8, 9, 2, 2000)]
 
 
+def test_of_numbers_with_gaps_those_are_consumed_that_were_there() -> None:
+    acknowledged = [AssignmentAcknowledged(9, 2, 2), AssignmentAcknowledged(9, 5, 2), AssignmentAcknowledged(9, 6, 0)]
+    record = LogRecord(3, 2000, [*acknowledged])
+    rows = facts_table([(8, record)]).to_pylist()
+    assert len(rows) == row_count(record) == 7
+    consumed = [(r["ordinal"], r["seq"]) for r in rows if r["kind"] == "MessageConsumed"]
+    assert consumed == [(0, 1), (0, 2), (1, 4), (1, 5)]
+
+
 def test_each_message_of_a_published_batch_is_stored() -> None:
     record = LogRecord(3, 1000, [RunStored(1, 10, 3, 50, 4, 1)])
     rows = facts_table([(7, record)]).to_pylist()
