@@ -26,6 +26,7 @@ from legato.spark.tables.gold import VIEWS
 from legato.spark.tables.gold_tables import read_table
 from legato.spark.tables.ledger_tables import LedgerTables
 from tests.spark.history import DEAD, INVOICES, ORDERS, SECOND_TXN, history, idle_takeover, ms_us
+from tests.unit.spark.test_segments import damage
 
 NUMBERED = list(enumerate(history(), 1))
 CUTS = (0, 5, 8, len(NUMBERED))
@@ -258,6 +259,12 @@ def test_a_segment_that_is_not_whole_stops_a_run_until_it_is_mended(spark: Spark
         WithoutViews(spark, str(ledger), tables).run_once()
     with pytest.raises(StoreCorruptError, match=r"\w\. Bring it back"):
         audit(ledger, spark)
+    segment.write_bytes(whole)
+    damage(segment)
+    with pytest.raises(StoreCorruptError, match=f"{segment.name} cannot be read"):
+        audit(ledger, spark)
+    with pytest.raises(Exception, match=r"(?i)checksum"):
+        read_ledger(spark, ledger).collect()
     segment.write_bytes(whole)
     made = WithoutViews(spark, str(ledger), tables)
     made.run_once()

@@ -23,8 +23,9 @@ from legato.core.facts import (
     MessageStored,
     QueueCreated,
 )
-from legato.errors import ConfigError
+from legato.errors import ConfigError, StoreCorruptError
 from legato.spark.exporter import SEGMENT_ROWS_MAX, Exporter, export_all, try_export
+from legato.spark.ledger.compaction import compact, read_rows
 from legato.spark.ledger.segments import (
     LedgerLock,
     SegmentSpan,
@@ -399,3 +400,47 @@ def test_a_ledger_that_the_user_may_not_read_is_not_called_broken(written: Path,
         segments_of(written)
     written.chmod(0o755)
     assert str(segment if closed == "segment" else written) in str(refused.value)
+
+
+def test_what_changed_in_the_data_of_a_segment_is_noticed(tmp_path: Path) -> None:
+    """Of each ten bytes that a disk changed one gave other numbers in silence, and the audit of these was green."""
+    store = MemoryStore()
+    grow(store, 200)
+    span = write_segment(tmp_path, list(store.log(0, 1000)))
+    segment = tmp_path / span.file_name
+    whole = segment.read_bytes()
+    rows = read_rows(segment)
+    footer_bytes = int.from_bytes(whole[-8:-4], "little")
+    noticed = 0
+    for place in range(4, len(whole) - 8 - footer_bytes, 7):
+        segment.write_bytes(whole[:place] + bytes([whole[place] ^ 0x55]) + whole[place + 1 :])
+        try:
+            assert read_rows(segment) == rows, f"byte {place} changed, and the rows are others"
+        except StoreCorruptError:
+            noticed += 1
+    assert noticed > 100
+
+
+def damage(segment: Path) -> None:
+    """Change a byte of the data of its first column."""
+    content = bytearray(segment.read_bytes())
+    column = pq.read_metadata(segment).row_group(0).column(0)
+    begin = column.dictionary_page_offset or column.data_page_offset
+    content[begin + column.total_compressed_size - 2] ^= 0x55
+    segment.write_bytes(content)
+
+
+def test_a_damaged_segment_is_not_compacted(tmp_path: Path) -> None:
+    """It would be written anew, with checksums that hold."""
+    store = MemoryStore()
+    grow(store, 20)
+    records = list(store.log(0, 1000))
+    write_segment(tmp_path, records[:10])
+    damaged = tmp_path / write_segment(tmp_path, records[10:]).file_name
+    damage(damaged)
+    whole = damaged.read_bytes()
+    before = sorted(path.name for path in tmp_path.glob("facts-*"))
+    with pytest.raises(StoreCorruptError, match=f"{damaged.name} cannot be read"):
+        compact(tmp_path)
+    assert sorted(path.name for path in tmp_path.glob("facts-*")) == before
+    assert damaged.read_bytes() == whole

@@ -25,6 +25,7 @@ from legato.spark.ledger.segments import (
     alone_with,
     live,
     lock_of,
+    opened,
     segments_of,
     superseded,
     sync,
@@ -183,7 +184,8 @@ def by_kind(table: pa.Table) -> pa.Table:
 
 def read_rows(path: Path) -> pa.Table:
     """The rows of a segment in today's columns, in the order in which it holds them."""
-    table = pq.read_table(path, partitioning=None)
+    with opened(path) as file:
+        table = file.read()
     kinds = table.column("kind").cast(pa.string())
     columns = []
     for field in SCHEMA:

@@ -28,6 +28,9 @@ PLACE = f"(position << {PLACE_SHIFT} | ordinal)"
 """SQL: where a fact stands in the log, in one number (a record holds far fewer than 2**20 facts)."""
 
 
+READ_OPTIONS = {"pathGlobFilter": "facts-*.parquet", "parquet.page.verify-checksum.enabled": "true"}
+"""How Spark reads segments."""
+
 TAG = f"coalesce(tag, case kind {' '.join(f'when {kind!r} then {tag}Y' for kind, tag in TAGS.items())} end)"
 """SQL: the number of the fact's kind, also of segments that do not hold it."""
 
@@ -71,7 +74,7 @@ def paths_of(ledger: str) -> list[str]:
 
 def read_segments(spark: SparkSession, paths: Sequence[str]) -> DataFrame:
     """The facts of some segments, or of all in a directory."""
-    return spark.read.schema(SCHEMA).option("pathGlobFilter", "facts-*.parquet").parquet(*paths)
+    return spark.read.schema(SCHEMA).options(**READ_OPTIONS).parquet(*paths)
 
 
 def queues(facts: DataFrame) -> DataFrame:

@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from legato.errors import ConfigError
-from legato.spark.ledger.fact_frames import SCHEMA, paths_of, read_ledger
+from legato.spark.ledger.fact_frames import READ_OPTIONS, SCHEMA, paths_of, read_ledger
 from legato.spark.ledger.ledger_groups import GROUP_COLUMN, of_one_root
 
 
@@ -35,7 +35,7 @@ def read_ledgers(spark: SparkSession, ledgers: Mapping[str, Path | str]) -> Data
     if root is not None:
         every = [file for path in paths.values() for file in paths_of(str(path))]
         reader = spark.read.schema(f"{SCHEMA}, {GROUP_COLUMN} string").option("basePath", str(root))
-        found = reader.option("pathGlobFilter", "facts-*.parquet").parquet(*every)
+        found = reader.options(**READ_OPTIONS).parquet(*every)
         return found.select(GROUP_COLUMN, *(name for name in found.columns if name != GROUP_COLUMN))
     frames = [
         read_ledger(spark, ledger).select(F.lit(name).alias(GROUP_COLUMN), "*") for name, ledger in ledgers.items()

@@ -9,7 +9,8 @@
 
 import fcntl
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import pyarrow as pa
@@ -29,6 +30,7 @@ __all__ = [
     "exported_through",
     "live",
     "lock_of",
+    "opened",
     "refuse_unreadable",
     "segments_of",
     "spans",
@@ -98,11 +100,17 @@ def write_rows(table: pa.Table, path: Path) -> None:
     """Write the rows of a segment, each chunk of the table, which are those of one kind, as a row group of its own.
 
     Whoever asks for one kind of fact then reads nothing else. Small segments are one row group: it is not worth it.
+    Pages have checksums: a proof must not rest on what a disk has changed.
     """
     whole = len(table) < _ROW_GROUPS_FROM_ROWS
     lengths = [len(table)] if whole else [len(chunk) for chunk in table.column("kind").chunks]
     with pq.ParquetWriter(
-        path, table.schema, compression="zstd", compression_level=1, use_dictionary=_DICTIONARY_COLUMNS
+        path,
+        table.schema,
+        compression="zstd",
+        compression_level=1,
+        use_dictionary=_DICTIONARY_COLUMNS,
+        write_page_checksum=True,
     ) as writer:
         start = 0
         for length in lengths:
@@ -163,6 +171,34 @@ def _forbidden(path: Path) -> str:
     return f"This user may not read {path}. Run this as the user of the broker, or change the permissions."
 
 
+@contextmanager
+def opened(segment: Path) -> Iterator[pq.ParquetFile]:
+    """A segment, to be read in the block: what is not as it was written is noticed there.
+
+    Segments of former versions have no checksums; in these only what cannot be decoded is noticed.
+
+    Raises:
+        ConfigError: this user may not read it.
+        StoreCorruptError: it is not as it was written.
+    """
+    with _as_ours(segment), pq.ParquetFile(segment, page_checksum_verification=True) as file:
+        yield file
+
+
+@contextmanager
+def _as_ours(segment: Path) -> Iterator[None]:
+    try:
+        yield
+    except PermissionError as error:
+        raise ConfigError(_forbidden(segment)) from error
+    except (OSError, pa.ArrowException) as error:
+        why = str(error).rstrip(". ")
+        raise StoreCorruptError(
+            f"The segment {segment} cannot be read: {why}. Bring it back from a copy; without it, what it holds is "
+            "missing from every account."
+        ) from error
+
+
 def refuse_unreadable(segments: Iterable[Path]) -> None:
     """See that files are whole segments, by what they say at their ends.
 
@@ -171,16 +207,8 @@ def refuse_unreadable(segments: Iterable[Path]) -> None:
         StoreCorruptError: one is not whole.
     """
     for segment in segments:
-        try:
+        with _as_ours(segment):
             pq.read_metadata(segment)
-        except PermissionError as error:
-            raise ConfigError(_forbidden(segment)) from error
-        except (OSError, pa.ArrowException) as error:
-            why = str(error).rstrip(". ")
-            raise StoreCorruptError(
-                f"The segment {segment} cannot be read: {why}. Bring it back from a copy; without it, what it holds is "
-                "missing from every account."
-            ) from error
 
 
 def sweep(ledger: Path) -> int:

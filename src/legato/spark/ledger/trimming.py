@@ -25,6 +25,7 @@ from legato.spark.ledger.segments import (
     COMPACTING_PREFIX,
     TRIMMED_KEY,
     SegmentSpan,
+    opened,
     segments_of,
     trimmed_by,
     write_rows,
@@ -124,7 +125,8 @@ def trim(ledger: Path, before_us: int, tell: Callable[[str], object] = lambda _l
 
 
 def _last_us(path: Path) -> int:
-    return int(pc.max(pq.read_table(path, columns=["time_us"], partitioning=None).column("time_us")).as_py() or 0)
+    with opened(path) as file:
+        return int(pc.max(file.read(columns=["time_us"]).column("time_us")).as_py() or 0)
 
 
 def _rest_of(sources: Sequence[Path]) -> tuple[pa.Table, dict[int, tuple[int, int]]]:

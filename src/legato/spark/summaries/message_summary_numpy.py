@@ -10,10 +10,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from legato.ids import TXN_ID_BYTES
 from legato.spark.ledger.fact_schema import PLACE_SHIFT, TAGS
+from legato.spark.ledger.segments import opened
 from legato.spark.summaries.message_summary import (
     CARRIED,
     CLAIMED,
@@ -59,10 +59,10 @@ def read_segment(path: Path) -> list[Tallies]:
     """What the facts of a segment add to the tallies of their messages, apart by kind of fact.
 
     Raises:
-        OSError, pyarrow.ArrowException: it cannot be read.
+        StoreCorruptError: it is not as it was written.
     """
     found: list[Tallies] = []
-    with pq.ParquetFile(path) as file:
+    with opened(path) as file:
         # Segments of former versions do not number kinds.
         kind = "tag" if "tag" in file.schema_arrow.names else "kind"
         column = file.schema_arrow.get_field_index(kind)

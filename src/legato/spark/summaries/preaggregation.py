@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 from legato.core.lanes import LANE_SHIFT
 from legato.spark.ledger.fact_filter import NUMBERED, OF_QUEUES_AND_EPOCHS, SENT, FactFilter
 from legato.spark.ledger.fact_schema import SCHEMA, TAGS
+from legato.spark.ledger.segments import opened
 from legato.spark.summaries.producer_order_numpy import registrations_of, runs_of
 
 COMMITS, TRANSACTIONS, QUEUE_AND_EPOCH_FACTS, NUMBERS, REGISTRATIONS = HELD = (
@@ -80,7 +81,7 @@ def preaggregate(batch: SegmentBatch) -> None:
     """Write what the facts of some segments come to, a file for each name in `HELD`.
 
     Raises:
-        OSError, pyarrow.ArrowException: a segment cannot be read.
+        StoreCorruptError: a segment is not as it was written.
     """
     nothing = SCHEMA.empty_table()
     found = {
@@ -92,7 +93,7 @@ def preaggregate(batch: SegmentBatch) -> None:
     }
     columns = _columns(batch.candidates)
     for path in batch.segments:
-        with pq.ParquetFile(path) as file:
+        with opened(path) as file:
             segment = _Segment(file)
             marked = segment.marked()
             for group in range(file.num_row_groups):
