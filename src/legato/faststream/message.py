@@ -34,6 +34,19 @@ class Delivery:
     """Whether it is to be delivered again; its subscriber gives it back after a pause."""
     why: str = ""
     delay_s: float | None = None
+    readable: bool = False
+    """Whether it has been parsed: what cannot be no handler, nor FastStream, can settle."""
+
+    def reject(self) -> None:
+        """Make it a dead letter at once."""
+        if self.session is not None:
+            self.session.reject(self.message, self.why)
+        self.settled.set()
+
+    def nack(self) -> None:
+        """Have it delivered again after the subscriber's pause, as a failed delivery."""
+        self.nacked = True
+        self.settled.set()
 
 
 class LegatoMessage(StreamMessage[Delivery]):
@@ -111,7 +124,7 @@ async def parse(delivery: Delivery) -> LegatoMessage:
     elif not isinstance(body, bytes):
         body, content_type = json.dumps(body, default=str).encode(), JSON_TYPE
     correlation_id = message.correlation_id
-    return LegatoMessage(
+    parsed = LegatoMessage(
         raw_message=delivery,
         body=body,
         headers=headers,
@@ -121,6 +134,8 @@ async def parse(delivery: Delivery) -> LegatoMessage:
         message_id=message.message_id,
         source_type=SourceType.CONSUME,
     )
+    delivery.readable = True
+    return parsed
 
 
 async def decode(message: StreamMessage[Delivery]) -> Any:

@@ -17,7 +17,7 @@ from faststream._internal.endpoint.subscriber import SubscriberSpecification, Su
 from faststream._internal.endpoint.subscriber.call_item import CallsCollection
 from faststream._internal.endpoint.subscriber.mixins import TasksMixin
 from faststream._internal.endpoint.utils import process_msg
-from faststream.exceptions import StopConsume
+from faststream.exceptions import StopConsume, SubscriberNotFound
 from faststream.message import StreamMessage
 from faststream.middlewares import AckPolicy
 from faststream.specification.asyncapi.utils import resolve_payloads
@@ -274,9 +274,23 @@ class LegatoSubscriber(TasksMixin, SubscriberUsecase[Delivery]):
             delivery.why = repr(error)
             if isinstance(error, StopConsume):
                 self._stopping.set()
+            elif not delivery.settled.is_set():
+                self._settle_failed(delivery, error)
         except SystemExit:
             self._stopping.set()
             self._end_application()
+
+    def _settle_failed(self, delivery: Delivery, error: Exception) -> None:
+        """Settle what FastStream did not: of a message that cannot be parsed it has nothing to settle."""
+        policy = self.ack_policy
+        had_by_handler = delivery.readable and not isinstance(error, SubscriberNotFound)
+        if policy is AckPolicy.MANUAL and had_by_handler:
+            return  # It may have been kept, to be settled later.
+        if policy in (AckPolicy.NACK_ON_ERROR, AckPolicy.MANUAL):
+            delivery.nack()
+        else:
+            # The policy wants no second attempt, but acknowledged it would be lost unread.
+            delivery.reject()
 
     def _end_application(self) -> None:
         app = self._outer_config.context.get("app")
@@ -331,10 +345,16 @@ class LegatoSubscriber(TasksMixin, SubscriberUsecase[Delivery]):
     async def _processed(self, delivery: Delivery) -> LegatoMessage:
         parser, decoder = self._get_parser_and_decoder()
         context = self._outer_config.context
-        processed = await process_msg(
-            msg=delivery,
-            middlewares=(middleware(delivery, context=context) for middleware in self._broker_middlewares),
-            parser=parser,
-            decoder=decoder,
-        )
+        try:
+            processed = await process_msg(
+                msg=delivery,
+                middlewares=(middleware(delivery, context=context) for middleware in self._broker_middlewares),
+                parser=parser,
+                decoder=decoder,
+            )
+        except Exception as error:
+            if not delivery.readable and delivery.session is not None:
+                # The caller has nothing to settle.
+                delivery.session.give_back(delivery.message, failed=True, why=repr(error))
+            raise
         return cast(LegatoMessage, processed)

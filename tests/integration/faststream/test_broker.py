@@ -15,11 +15,14 @@ import pytest
 from faststream import AckPolicy, FastStream
 from faststream.exceptions import AckMessage, NackMessage, RejectMessage, SetupError
 from faststream.security import SASLPlaintext
+from proton import Message as AmqpMessage
+from proton.utils import BlockingConnection
 
 from legato.client import ConnectionFactory, Queue, TextMessage
-from legato.errors import ConfigError
+from legato.errors import ConfigError, JMSError
 from legato.faststream import LegatoBroker, LegatoMessage, LegatoResponse, LegatoRouter
 from legato.testing import LocalBroker, broker, broker_pair
+from tests.support.monitored import until
 from tests.support.server import server
 
 WAIT_S = 60.0
@@ -193,6 +196,77 @@ def test_a_message_that_always_fails_is_a_dead_letter_with_the_exception(running
     told(story)
     [letter] = running.dead_letters("always")
     assert "no such tea" in str(letter.properties["JMS_LEGATO_EXCEPTION"])
+
+
+def _send_unreadable(running: LocalBroker, address: str) -> None:
+    foreign = BlockingConnection(running.url, allowed_mechs="ANONYMOUS")
+    sender = foreign.create_sender(address)
+    sender.send(AmqpMessage(b"\xff", inferred=True, content_type="text/plain"))
+    for headers in ("x", "3"):
+        sender.send(AmqpMessage("tea", properties={"faststream_headers": headers}))
+    foreign.close()
+
+
+@pytest.mark.parametrize("policy", list(AckPolicy))
+def test_a_message_that_cannot_be_read_is_a_dead_letter_whatever_the_policy(
+    running: LocalBroker, policy: AckPolicy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor does it end the worker, which has more of them than messages may wait for their next delivery."""
+    monkeypatch.setattr("legato.faststream.subscriber.PAUSES_MAX", 2)
+    address = f"unreadable.{policy.value}"
+
+    async def story() -> None:
+        service, heard = LegatoBroker(running.url), Heard()
+
+        @service.subscriber(address, retry_delay_s=0, ack_policy=policy)
+        async def handle(body: str, message: LegatoMessage) -> None:
+            heard.add(body)
+            await message.ack()
+
+        _send_unreadable(running, address)
+        async with started(service):
+            await service.publish("next", address)
+            assert await heard.next() == "next"
+            await asyncio.to_thread(until, lambda: len(running.dead_letters(address)) == 3)
+
+    told(story)
+    assert running.waiting(address) == 0
+    assert "codec" in str(running.dead_letters(address)[0].properties["JMS_LEGATO_EXCEPTION"])
+
+
+def test_what_no_handler_wants_is_a_dead_letter_with_manual_acknowledgement_too(running: LocalBroker) -> None:
+    async def story() -> None:
+        service = LegatoBroker(running.url)
+        subscriber = service.subscriber("unwanted", retry_delay_s=0, ack_policy=AckPolicy.MANUAL)
+
+        @subscriber(filter=lambda message: False)
+        async def handle(body: str) -> None:
+            raise AssertionError
+
+        async with started(service):
+            await service.publish("tea", "unwanted")
+            await asyncio.to_thread(until, lambda: bool(running.dead_letters("unwanted")))
+
+    told(story)
+
+
+def test_a_message_that_cannot_be_read_is_told_to_who_asks_for_one_and_is_a_dead_letter_at_last(
+    running: LocalBroker,
+) -> None:
+    async def story() -> None:
+        service = LegatoBroker(running.url)
+        subscriber = service.subscriber("asked")
+        _send_unreadable(running, "asked")
+        async with started(service):
+            failures = 0
+            while len(running.dead_letters("asked")) < 3:
+                try:
+                    assert await subscriber.get_one(timeout=0.1) is None
+                except (ValueError, TypeError, JMSError):
+                    failures += 1
+            assert failures == 30
+
+    told(story)
 
 
 def test_the_handler_or_its_policy_may_say_otherwise(running: LocalBroker) -> None:
