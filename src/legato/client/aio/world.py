@@ -59,28 +59,49 @@ class TaskNotifier:
         self._gate = Gate()
         self._calls: deque[Callable[[], Steps[None]]] = deque()
         self._task: asyncio.Task[None] | None = None
-        self._started = False
+        self._runs = False
+        """Whether there is a task, or one is about to start."""
         self._stopping = False
 
     def call(self, function: Callable[[], Steps[None]]) -> None:
         """Take the steps that `function` makes soon. Only the I/O thread calls this."""
+        # In this order: a task that ends looks for calls after it has said that it does not run.
         self._calls.append(function)
-        if not self._started:
-            self._started = True
+        if not self._runs:
+            self._runs = True
             # A loop that is closed has no listeners any more.
             with contextlib.suppress(RuntimeError):
                 self._loop.call_soon_threadsafe(self._start)
         self._gate.open()
 
     def _start(self) -> None:
-        self._task = self._loop.create_task(self._run(), name=self._name)
+        if self._task is None or self._task.done():
+            self._runs = True
+            self._task = self._loop.create_task(self._run(), name=self._name)
+            self._task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        """The task is over, perhaps because it was cancelled, or because the program ends; who cleans up is heard."""
+        if not task.cancelled():
+            task.exception()  # The loop has raised it.
+        self._runs = False
+        if self._calls:
+            self._start()
+        self._gate.open()
 
     def stop(self) -> Steps[None]:
         """Finish what was asked for, then end."""
         self._stopping = True
         self._gate.open()
-        if self._started and not self.is_current:
-            yield Wait(self._gate, lambda: self._task is not None and self._task.done(), for_listener=True)
+        if not self.is_current:
+            yield Wait(self._gate, lambda: not self._runs, for_listener=True)
+
+    def ends(self, error: BaseException, rest: Callable[[], Steps[None]]) -> bool:
+        """Whether the task was cancelled, or the program ends; the next task begins with `rest`."""
+        if not _ends_task(error):
+            return False
+        self._calls.appendleft(rest)
+        return True
 
     @property
     def is_current(self) -> bool:
@@ -88,12 +109,13 @@ class TaskNotifier:
         return self._task is not None and _current_task() is self._task
 
     async def _run(self) -> None:
-        asyncio.current_task().add_done_callback(lambda _: self._gate.open())  # type: ignore[union-attr]
         while self._calls or not self._stopping:
             while self._calls:
                 try:
                     await drive(self._calls.popleft()())
-                except Exception:
+                except BaseException as error:
+                    if _ends_task(error):
+                        raise
                     log.exception("a listener of the application raised")
             await drive(_until(self._gate, lambda: self._calls or self._stopping))
 
@@ -110,6 +132,10 @@ class TaskDispatcher(Dispatching):
         """Whether a listener is asking."""
         return _current_task() is self._task
 
+    def _ends(self, error: BaseException) -> bool:
+        """Whether the task was cancelled, or the program ends."""
+        return _ends_task(error)
+
 
 class EventLoop:
     """The world of `legato.client.aio`."""
@@ -125,6 +151,17 @@ class EventLoop:
 
 def _until(gate: Gate, ready: Callable[[], object]) -> Steps[None]:
     yield Wait(gate, ready)
+
+
+def _ends_task(error: BaseException) -> bool:
+    """Whether an exception is meant for the task in which it was raised; a listener may have cancelled what it awaits.
+
+    The loop raises an end of the program from within any task.
+    """
+    if isinstance(error, asyncio.CancelledError):
+        task = _current_task()
+        return task is not None and task.cancelling() > 0
+    return isinstance(error, KeyboardInterrupt | SystemExit | GeneratorExit)
 
 
 def _current_task() -> asyncio.Task[Any] | None:

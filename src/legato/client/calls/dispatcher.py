@@ -49,6 +49,10 @@ class Dispatching:
         """Whether a listener is asking."""
         raise NotImplementedError
 
+    def _ends(self, error: BaseException) -> bool:
+        """Whether what a listener raised is meant for who calls it, and ends that."""
+        raise NotImplementedError
+
     def wait_idle(self) -> Steps[None]:
         """Wait for the listener that runs now, unless it is the one that asks."""
         if not self.is_current:
@@ -135,7 +139,9 @@ class Dispatching:
         try:
             if listener is not None and (result := listener(message)) is not None:
                 yield Await(result)
-        except Exception as error:
+        except BaseException as error:
+            if self._ends(error):
+                raise
             self.raised = error
             failure = "".join(traceback.format_exception(error))[-EXCEPTION_CHARACTERS_MAX:]
             log.exception(
@@ -189,3 +195,7 @@ class ThreadDispatcher(Dispatching):
     def is_current(self) -> bool:
         """Whether a listener is asking."""
         return threading.current_thread() is self._thread
+
+    def _ends(self, error: BaseException) -> bool:
+        """Nothing ends the thread before its session: `sys.exit()` in a thread ends nothing else either."""
+        return False

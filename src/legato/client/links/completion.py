@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from legato.client.gate import Gate
+from legato.client.links.notifier import Notifier
 from legato.client.messages import Message
 from legato.client.steps import Await, Steps
 from legato.errors import JMSError
@@ -73,9 +75,9 @@ class Completion:
         return listener.on_completion(message) if error is None else listener.on_exception(message, error)
 
 
-def complete_all(sends: list[Send]) -> Steps[None]:
-    """Tell the listeners of sends that are done, in order."""
-    for send in sends:
+def complete_all(sends: list[Send], notifier: Notifier) -> Steps[None]:
+    """Tell the listeners of sends that are done, in order; each counts as called, whatever it raises."""
+    for number, send in enumerate(sends, 1):
         completion = send.completion
         assert completion is not None
         completions = completion._completions
@@ -84,9 +86,12 @@ def complete_all(sends: list[Send]) -> Steps[None]:
             result = completion._call(send.message, send.error)
             if result is not None:
                 yield Await(result)
-        except Exception:
+        except BaseException as error:
+            if notifier.ends(error, partial(complete_all, sends[number:], notifier)):
+                raise
             log.exception("a completion listener raised")
-        completions.running = False
-        completions.paid += 1
-        if completions.paid == completions.taken:
-            completions.gate.open()
+        finally:
+            completions.running = False
+            completions.paid += 1
+            if completions.paid == completions.taken:
+                completions.gate.open()

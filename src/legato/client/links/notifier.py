@@ -22,6 +22,9 @@ class Notifier(Protocol):
     def stop(self) -> Steps[None]:
         """Finish what was asked for, then end."""
 
+    def ends(self, error: BaseException, rest: Callable[[], Steps[None]]) -> bool:
+        """Whether what a listener raised is meant for who calls it and ends that; the next one begins with `rest`."""
+
     @property
     def is_current(self) -> bool:
         """Whether a listener is asking."""
@@ -51,6 +54,10 @@ class ThreadNotifier:
                 thread.join()
         yield from NOTHING
 
+    def ends(self, error: BaseException, rest: Callable[[], Steps[None]]) -> bool:
+        """Nothing ends the thread: `sys.exit()` in a thread ends nothing else either."""
+        return False
+
     @property
     def is_current(self) -> bool:
         """Whether a listener is asking."""
@@ -60,7 +67,7 @@ class ThreadNotifier:
         while (function := self._calls.get()) is not None:
             try:
                 drive(function())
-            except Exception:
+            except BaseException:
                 log.exception("a listener of the application raised")
 
 

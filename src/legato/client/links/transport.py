@@ -239,7 +239,7 @@ class Transport:
     def _notify(self) -> None:
         if self.completed:
             completed, self.completed = self.completed, []
-            self.notifier.call(lambda: complete_all(completed))
+            self.notifier.call(lambda: complete_all(completed, self.notifier))
         if self.touched:
             touched, self.touched = self.touched, {}
             for gate in touched:
