@@ -37,7 +37,7 @@ _OF_MESSAGES = (
     *("MessageStored", *_GONE, "MessageReturned", "MessagePresented", "MessageDelivered", "MessageSeen"),
     *("MessageReleased", "MessageTaken", "MessageOfFlow"),
 )
-_OF_LIVING_QUEUES = ("QueueCreated", "QueueGrouped", "MessagesAssigned")
+_OF_LIVING_QUEUES = ("QueueCreated", "QueueGrouped")
 _LAST_OF_QUEUES = ("QueueMarked", "DispatchMarked")
 _OF_EPOCHS = ("EpochBegan", "ServingBegan", "EpochEnded")
 
@@ -162,12 +162,15 @@ def _rest_of(sources: Sequence[Path]) -> tuple[pa.Table, dict[int, tuple[int, in
         copies = of_messages.filter(pc.is_valid(of_messages.column("topic")))
         published = set(zip(copies.column("topic").to_pylist(), copies.column("seq").to_pylist(), strict=True))
         living = rows.of(*_OF_LIVING_QUEUES, *_LAST_OF_QUEUES, "DuplicateIdKept")
+        # The queue that they came from may be gone; what counts is the assignment that they are numbered in.
+        assigned = rows.of("MessagesAssigned")
         epochs = rows.of(*_OF_EPOCHS)
         producers = rows.of("ProducerRegistered")
         kept += [
             of_messages,
             rows.at("queue", published, "MessagePublished"),
             living.filter(pc.invert(_is_in(living.column("queue"), deleted))),
+            assigned.filter(pc.invert(_is_in(assigned.column("to_queue"), deleted))),
             epochs.filter(pc.equal(epochs.column("epoch"), epoch)),
             producers.filter(pc.invert(_is_in(producers.column("producer"), forgotten))),
         ]
