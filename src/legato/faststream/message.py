@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import quote
 
 from faststream.message import AckStatus, StreamMessage, decode_message
 from faststream.message.source_type import SourceType
@@ -34,8 +36,25 @@ class Delivery:
     """Whether it is to be delivered again; its subscriber gives it back after a pause."""
     why: str = ""
     delay_s: float | None = None
+    subscription: str = ""
+    """Of a topic: which of its subscriptions had it; the others have messages of the same id."""
+    results: Counter[str] = field(default_factory=Counter)
+    """What its handler's publishers have published, by address."""
     readable: bool = False
     """Whether it has been parsed: what cannot be no handler, nor FastStream, can settle."""
+
+    def next_result_id(self, address: str) -> str | None:
+        """The duplicate id of the next result of its handler for an address: the same whenever the handler runs again.
+
+        None if the message has no id.
+        """
+        message_id = self.message.message_id
+        if message_id is None:
+            return None
+        self.results[address] += 1
+        count = self.results[address]
+        received = f"{message_id}:{quote(self.subscription, safe='')}" if self.subscription else message_id
+        return f"{received}:{address}" if count == 1 else f"{received}:{address}:{count}"
 
     def reject(self) -> None:
         """Make it a dead letter at once."""

@@ -72,8 +72,8 @@ class LegatoPublisherSpecification(PublisherSpecification[LegatoBrokerConfig, Le
 class LegatoPublisher(PublisherUsecase):
     """Publishes to one queue or topic; as a decorator, what the handler returns.
 
-    The result of a handler has the duplicate id `<id of the message>:<address>`: if the handler runs again because its
-    process died before the acknowledgement, the address still stores one result.
+    The result of a handler has a duplicate id, made of the message's id, the subscription that had it and the address:
+    if the handler runs again because its process died before the acknowledgement, the address still stores one result.
     """
 
     _outer_config: LegatoBrokerConfig
@@ -128,9 +128,7 @@ class LegatoPublisher(PublisherUsecase):
             command.priority = self.priority
         received = self._outer_config.context.get("message")
         if command.duplicate_id is None and isinstance(received, LegatoMessage):
-            message_id = received.raw_message.message.message_id
-            if message_id is not None:
-                command.duplicate_id = f"{message_id}:{self.address}"
+            command.duplicate_id = received.raw_message.next_result_id(self.address)
         await self._basic_publish(command, producer=self._outer_config.producer, _extra_middlewares=_extra_middlewares)
 
     async def request(

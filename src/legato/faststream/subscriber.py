@@ -24,10 +24,10 @@ from faststream.specification.asyncapi.utils import resolve_payloads
 from faststream.specification.schema import Message as MessageSchema
 from faststream.specification.schema import Operation, SubscriberSpec
 
-from legato.client import AcknowledgeMode, Topic
+from legato.client import AcknowledgeMode, Message, Topic
 from legato.client.aio import Connection, MessageConsumer, Session
 from legato.errors import JMSError
-from legato.faststream.address import destination_of, with_prefix
+from legato.faststream.address import TOPIC, destination_of, with_prefix
 from legato.faststream.config import LegatoBrokerConfig
 from legato.faststream.message import Delivery, LegatoMessage, decode, parse
 from legato.faststream.publisher import ReplyPublisher
@@ -146,6 +146,11 @@ class LegatoSubscriber(TasksMixin, SubscriberUsecase[Delivery]):
         """With the prefixes of its routers."""
         return with_prefix(self._outer_config.prefix, self._address)
 
+    @property
+    def subscription(self) -> str:
+        """Of a topic: the one that it receives from; empty for a queue."""
+        return (self._subscription or self._passing_name) if self.address.startswith(TOPIC) else ""
+
     def get_log_context(self, message: StreamMessage[Delivery] | None) -> dict[str, str]:
         """What the log says beside each line."""
         return {"address": self.address, "message_id": getattr(message, "message_id", "")}
@@ -210,6 +215,9 @@ class LegatoSubscriber(TasksMixin, SubscriberUsecase[Delivery]):
             )
         return session, consumer
 
+    def _delivery(self, message: Message, session: Session) -> Delivery:
+        return Delivery(message, self.address, session, subscription=self.subscription)
+
     # -- its work ----------------------------------------------------------------------------------------
 
     async def _work(self, connection: Connection, session: Session, consumer: MessageConsumer) -> None:
@@ -220,7 +228,7 @@ class LegatoSubscriber(TasksMixin, SubscriberUsecase[Delivery]):
                 message = await self._next(consumer)
                 if message is None:
                     continue
-                delivery = Delivery(message, self.address, session)
+                delivery = self._delivery(message, session)
                 await self._consume(delivery)
                 if delivery.settled.is_set() and not delivery.nacked:
                     continue
@@ -329,13 +337,13 @@ class LegatoSubscriber(TasksMixin, SubscriberUsecase[Delivery]):
         assert not self.calls, "A subscriber that has handlers has no get_one()."
         session, consumer = await self._opened()
         message = await consumer.receive(timeout_s=timeout)
-        return None if message is None else await self._processed(Delivery(message, self.address, session))
+        return None if message is None else await self._processed(self._delivery(message, session))
 
     async def __aiter__(self) -> AsyncIterator[LegatoMessage]:
         """Messages for ever, for a subscriber without a handler; acknowledge each before the next."""
         session, consumer = await self._opened()
         async for message in consumer:
-            yield await self._processed(Delivery(message, self.address, session))
+            yield await self._processed(self._delivery(message, session))
 
     async def _opened(self) -> tuple[Session, MessageConsumer]:
         if self._single is None:

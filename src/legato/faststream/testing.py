@@ -81,14 +81,12 @@ class MemoryProducer(LegatoProducer):
                 return
             self._stored.add(name)
         message = await self._encode(cmd)
-        seen: set[str | None] = set()
+        seen: set[str] = set()
         for subscriber in self._subscribers(cmd.destination):
-            key = subscriber._subscription or subscriber._passing_name
-            if not cmd.destination.startswith(TOPIC):
-                key = ""
-            if key not in seen:
-                seen.add(key)
-                await subscriber.process_message(Delivery(message, cmd.destination))
+            subscription = subscriber.subscription
+            if subscription not in seen:
+                seen.add(subscription)
+                await subscriber.process_message(Delivery(message, cmd.destination, subscription=subscription))
 
     async def request(self, cmd: LegatoPublishCommand) -> Delivery:
         """Call the handler, and return what it returned.

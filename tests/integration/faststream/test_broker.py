@@ -359,6 +359,47 @@ def test_the_result_of_a_handler_is_published_once_however_often_it_runs(running
         assert (message.body, message.priority) == ("tea", 7)
 
 
+def test_each_subscription_of_a_topic_publishes_a_result_and_once_however_often_its_handler_runs(
+    running: LocalBroker,
+) -> None:
+    """The copies of a topic's message have one id, and their results go to one address."""
+
+    async def story() -> None:
+        heard = Heard()
+
+        def subscribe(service: LegatoBroker, name: str, subscription: str | None) -> None:
+            """A handler that publishes its result twice, and the first time cannot publish the second one."""
+            failures = iter([ConnectionError("lost")])
+            last = service.publisher("results.out")
+            original = last._publish
+
+            async def publish(cmd: Any, **options: Any) -> None:
+                for failure in failures:
+                    raise failure
+                await original(cmd, **options)
+
+            last._publish = publish  # type: ignore[method-assign]
+
+            @service.subscriber(topic="results", subscription=subscription, retry_delay_s=0)
+            @last
+            @service.publisher("results.out")
+            async def handle(message: LegatoMessage) -> str:
+                heard.add((name, message.delivery_count))
+                return name
+
+        services = [LegatoBroker(running.url) for _ in range(2)]
+        for number, service in enumerate(services):
+            subscribe(service, f"passing {number}", None)
+            subscribe(service, f"durable {number}", f"results:{number}")
+        async with started(*services):
+            await services[0].publish("tea", topic="results")
+            assert sorted([await heard.next() for _ in range(8)]) == [(name, n) for name in names for n in (1, 2)]
+
+    names = [f"{kind} {number}" for kind in ("durable", "passing") for number in range(2)]
+    told(story)
+    assert sorted(str(message.body) for message in running.messages("results.out")) == sorted(2 * names)
+
+
 def test_topics_go_to_every_service_and_once_to_those_that_share_a_subscription(running: LocalBroker) -> None:
     async def story() -> None:
         heard, shared = Heard(), Heard()
