@@ -1,6 +1,7 @@
 """Settings that are read again: users and addresses, by a primary and by a backup."""
 
 import signal
+import socket
 from pathlib import Path
 
 import pytest
@@ -72,3 +73,44 @@ def test_changes_that_need_a_restart_are_named(tmp_path: Path) -> None:
         backup.wait_for_log("in effect when this broker is started again: server.idle_timeout_ms, http.listen\n")
         file.write_text("[server]\nidle_timeout_ms = 9000\n[limits]\nname_bytes = 100\n")
         assert run_legato("reload", "--url", url).stdout == "the broker has read its configuration again\n"
+
+
+def test_what_is_read_while_an_epoch_cannot_begin_yet_holds_when_it_begins(tmp_path: Path) -> None:
+    """The log said that it was read again, and a user who was removed just then was let in."""
+    file = tmp_path / "legato.toml"
+    file.touch(mode=0o600)
+    file.write_text('[auth]\nanonymous = false\nusers = { ann = "a", bob = "b" }\n')
+    store, flags = tmp_path / "store", ("--config", str(file))
+    with server(store, *flags) as primary, server(store, *flags) as backup:
+        with socket.create_server(("127.0.0.1", backup.port)):
+            primary.kill()
+            backup.wait_for_log("nobody is served until the address of this broker is free")
+            file.write_text('[auth]\nanonymous = false\nusers = { bob = "b" }\n')
+            backup.signal(signal.SIGHUP)
+            backup.wait_for_log("read again")
+        backup.wait_for_role("active")
+        AmqpPeer(backup.port, user="bob", password="b").drop()
+        with pytest.raises(Refused):
+            AmqpPeer(backup.port, user="ann", password="a")
+
+
+def test_what_is_asked_for_before_an_epoch_that_never_begins_is_read_by_the_backup(tmp_path: Path) -> None:
+    file = tmp_path / "legato.toml"
+    file.write_text("")
+    store, flags = tmp_path / "store", ("--config", str(file))
+    with server(store, *flags) as primary, server(store, *flags) as backup:
+        with socket.create_server(("127.0.0.1", backup.port)):
+            primary.kill()
+            backup.wait_for_log("nobody is served until the address of this broker is free")
+            file.write_text('[[address]]\nmatch = "orders"\nmaximum_deliveries = 3\n')
+            backup.signal(signal.SIGHUP)
+            backup.wait_for_log("read again")
+            with server(store, *flags) as another:
+                another.wait_for_role("active")
+                backup.wait_for_role("backup")
+                backup.wait_for_log("the configuration was read again")
+                another.kill()
+        backup.wait_for_role("active")
+        manager = Manager(AmqpPeer(backup.port))
+        manager.ask("CREATE", "orders")
+        assert manager.ask("READ", "orders")[1]["settings"]["maximum_deliveries"] == 3

@@ -58,6 +58,8 @@ class Runtime:
         self._read_config = read_config
         self._started = given(config)
         self._primary: PrimaryEpoch | None = None
+        self._reload_waits = False
+        """Whether the configuration is to be read again when the epoch has begun, or does not begin."""
         self._stop = asyncio.Event()
         self._lock: Arbiter = StoreLock(config.store_directory)
         self._directory_lock: StoreLock | None = None
@@ -228,6 +230,9 @@ class Runtime:
         try:
             if service is not None:
                 service.reload()
+            elif self._primary is not None:  # It has the settings already, and nobody who could go by others.
+                self._reload_waits = True
+                log.info("= the configuration is read again as soon as the epoch has begun")
             else:
                 config = self._read_config()
                 users = self._users.renewed(config)
@@ -241,6 +246,12 @@ class Runtime:
                 tell_restart(self._started, config)
         except ConfigError as error:
             log.error("! the configuration was not read again: %s", error)
+
+    def _reload_late(self) -> None:
+        """Do what was asked for while an epoch was about to begin."""
+        if self._reload_waits:
+            self._reload_waits = False
+            self._reload()
 
     def _renew_access(self) -> None:
         """Who was removed while this was a backup is not let in by it, nor may do what was taken from its roles."""
@@ -347,15 +358,15 @@ class Runtime:
     async def _serve_one_epoch(self, takeover: Takeover, tls: ssl.SSLContext | None) -> None:
         """Be the primary until that is over; afterwards a backup, unless the process is to end."""
         self._turn(Event.WON)
+        await outlive_holder(self._lock, self._config.store_directory, self._stop)
+        if self._stop.is_set():
+            return
         self._renew_access()
         if takeover.cause != STARTED:
             try:
                 tls = tls_context(self._config.tls)
             except ConfigError as error:
                 log.error("! the certificate was not read again: %s", error)
-        await outlive_holder(self._lock, self._config.store_directory, self._stop)
-        if self._stop.is_set():
-            return
         primary = self._primary = PrimaryEpoch(
             self._config,
             self._lock,
@@ -385,6 +396,7 @@ class Runtime:
             raise
         finally:
             self._primary = None
+        self._reload_late()
         if ending is EpochEnding.LOST:
             self._turn(Event.LOST)
         if not self._stop.is_set():
@@ -402,6 +414,8 @@ class Runtime:
 
     def _began(self, epoch: int) -> None:
         self._epoch = epoch
+        # Nobody is let in before this turn of the loop is over.
+        self._reload_late()
         self._turn(Event.ACTIVATED)
         self._announce(f"active epoch={epoch}")
         # Of a primary that was never a backup; beside the loop, as it takes a good part of a turn.
