@@ -46,7 +46,7 @@ class Limits(msgspec.Struct, frozen=True):
 
     rows: int = NO_LIMIT
     size: int = 0
-    """Bytes, about; 0 for any."""
+    """Bytes of all addresses together, about; 0 for any."""
     at_least: int = 0
     """Rows that have to be there, or it has none."""
 
@@ -159,9 +159,12 @@ class Places:
         available = self._available(planned, targets)
         if sum(available.values()) < limits.at_least:
             return ends
+        total = sum(available.values())
         for address, share in shares(available, limits.rows).items():
             if share:
-                ends[address] = self._assign(address, planned[address], share, limits.size)
+                # Nobody knows the sizes before: bytes are divided as rows are.
+                size = max(limits.size * available[address] // total, 1) if limits.size else 0
+                ends[address] = self._assign(address, planned[address], share, size)
         return ends
 
     def close(self) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from legato.errors import ConfigError
-from legato.spark.connector.option_parsing import ACKED
+from legato.spark.connector.option_parsing import ACKED, LATEST
 from legato.spark.connector.options import SourceOptions
 
 _NO_SUBSCRIPTION = (
@@ -37,10 +37,15 @@ def why_no_stream(options: SourceOptions) -> str | None:
             "The option selector is for topics: a stream is the consumer of its queue, and what it left out nobody "
             "would get. Filter its rows with where(), or send to a topic and name it and a subscription here."
         )
-    if options.has_times:
+    if options.ending_offsets != LATEST:
         return (
-            "The options startingTimestamp, endingTimestamp, startingOffsetsByTimestamp and "
-            "endingOffsetsByTimestamp are for batches; filter a stream's rows."
+            "A stream has no end: the option endingOffsets is for batches. With the trigger availableNow it reads what "
+            "is there when it starts."
+        )
+    if options.has_times or options.starting_times_strategy != LATEST:
+        return (
+            "The options startingTimestamp, endingTimestamp, startingOffsetsByTimestamp, endingOffsetsByTimestamp and "
+            "startingOffsetsByTimestampStrategy are for batches; filter a stream's rows."
         )
     return None
 

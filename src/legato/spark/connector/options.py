@@ -303,7 +303,10 @@ def _check_url(values: dict[str, Any], texts: Mapping[str, str]) -> None:
         )
     if "user" in texts and "username" in texts:
         raise ConfigError("The options user and username mean the same: give one of them.")
-    if user := texts.get("user") or texts.get("username"):
+    user = texts.get("user") or texts.get("username")
+    if "password" in texts and not user:
+        raise ConfigError("The option password goes with the option user: give both, or a login in the url alone.")
+    if user:
         scheme, _, rest = url.partition("://")
         if "@" in rest:
             raise ConfigError("The option url has a user name already: leave out the option user.")
