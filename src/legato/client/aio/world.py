@@ -51,7 +51,7 @@ class TaskTurn:
 
 
 class TaskNotifier:
-    """Calls listeners in a task, which starts when first needed."""
+    """Calls listeners in a task, which starts when it is needed and ends when it has called all."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -61,7 +61,6 @@ class TaskNotifier:
         self._task: asyncio.Task[None] | None = None
         self._runs = False
         """Whether there is a task, or one is about to start."""
-        self._stopping = False
 
     def call(self, function: Callable[[], Steps[None]]) -> None:
         """Take the steps that `function` makes soon. Only the I/O thread calls this."""
@@ -72,7 +71,6 @@ class TaskNotifier:
             # A loop that is closed has no listeners any more.
             with contextlib.suppress(RuntimeError):
                 self._loop.call_soon_threadsafe(self._start)
-        self._gate.open()
 
     def _start(self) -> None:
         if self._task is None or self._task.done():
@@ -81,7 +79,7 @@ class TaskNotifier:
             self._task.add_done_callback(self._ended)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
-        """The task is over, perhaps because it was cancelled, or because the program ends; who cleans up is heard."""
+        """The task is over, perhaps because it was cancelled or the program ends, which may have to be cleaned up."""
         if not task.cancelled():
             task.exception()  # The loop has raised it.
         self._runs = False
@@ -90,9 +88,7 @@ class TaskNotifier:
         self._gate.open()
 
     def stop(self) -> Steps[None]:
-        """Finish what was asked for, then end."""
-        self._stopping = True
-        self._gate.open()
+        """Finish what was asked for."""
         if not self.is_current:
             yield Wait(self._gate, lambda: not self._runs, for_listener=True)
 
@@ -109,15 +105,13 @@ class TaskNotifier:
         return self._task is not None and _current_task() is self._task
 
     async def _run(self) -> None:
-        while self._calls or not self._stopping:
-            while self._calls:
-                try:
-                    await drive(self._calls.popleft()())
-                except BaseException as error:
-                    if _ends_task(error):
-                        raise
-                    log.exception("a listener of the application raised")
-            await drive(_until(self._gate, lambda: self._calls or self._stopping))
+        while self._calls:
+            try:
+                await drive(self._calls.popleft()())
+            except BaseException as error:
+                if _ends_task(error):
+                    raise
+                log.exception("a listener of the application raised")
 
 
 class TaskDispatcher(Dispatching):
@@ -147,10 +141,6 @@ class EventLoop:
     def run(self, steps: Steps[Any]) -> Coroutine[Any, Any, Any]:
         """Awaitable that runs the steps."""
         return drive(steps)
-
-
-def _until(gate: Gate, ready: Callable[[], object]) -> Steps[None]:
-    yield Wait(gate, ready)
 
 
 def _ends_task(error: BaseException) -> bool:
