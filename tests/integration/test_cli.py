@@ -1,6 +1,7 @@
 """The commands of `legato` against a real pair of brokers."""
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -20,7 +21,7 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerPair]:
         yield running
 
 
-def legato(pair: BrokerPair | None, *arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
+def legato(pair: BrokerPair | None, *arguments: str, stdin: str | bytes = "") -> subprocess.CompletedProcess[str]:
     """Run a command; its brokers come from the environment."""
     return run_legato(*arguments, stdin=stdin, environment={"LEGATO_URL": pair.url} if pair else {})
 
@@ -39,6 +40,17 @@ def test_what_is_sent_can_be_browsed_and_then_received_once(pair: BrokerPair) ->
     )
     again = legato(pair, "receive", "tea", "--wait", "0.5")
     assert (again.returncode, again.stdout) == (1, "")
+
+
+def test_bytes_that_are_no_text_are_told_in_a_sentence_and_the_lines_before_them_are_sent(pair: BrokerPair) -> None:
+    run = legato(pair, "send", "pu erh", "-", stdin=b"raw\nripe\n\xff\nlast\n")
+    said = (
+        "No text in UTF-8: line 3 of standard input. The lines before it were sent. `legato send --file` sends bytes."
+    )
+    assert (run.returncode, run.stdout, run.stderr) == (1, "", f"legato: {said}\n")
+    assert legato(pair, "browse", "pu erh").stdout == "raw\nripe\n"
+    run = legato(pair, "send", "pu erh", os.fsdecode(b"\xff"))
+    assert (run.returncode, run.stderr[:40]) == (1, "legato: No text in UTF-8: the argument. "[:40])
 
 
 def test_a_queue_that_is_not_there_is_told_and_browsing_makes_none(pair: BrokerPair) -> None:

@@ -109,13 +109,23 @@ def replace_in(connection: Connection, record: Callable[[], object], letter: Let
 
 def _changed(old: Message, body: Any, said: dict[str, Any]) -> Message:
     """A message like a received one, with another body, and further properties besides those that it has."""
-    text = body if isinstance(body, str) else json.dumps(body, ensure_ascii=False)
+    text = body if isinstance(body, str) and not _is_json_text(old) else json.dumps(body, ensure_ascii=False)
     new: Message = BytesMessage(text.encode()) if isinstance(old, BytesMessage) else TextMessage(text)
     new.correlation_id, new.type, new.reply_to = old.correlation_id, old.type, old.reply_to
+    # Who reads it goes by these: Celery takes no task without its content type.
+    new.content_type, new.content_encoding = old.content_type, old.content_encoding
     # Not one by one: what the broker said of its death has names that applications may not set.
     kept = {name: value for name, value in old.properties._values.items() if name not in LEFT_OUT}
     new._properties = Properties(kept | said)
     return new
+
+
+def _is_json_text(message: Message) -> bool:
+    """Whether the body is a text as JSON writes it, in quotes."""
+    try:
+        return isinstance(json.loads(message.body or ""), str)
+    except ValueError:
+        return False
 
 
 def _check_flow(body: Any) -> None:

@@ -146,17 +146,21 @@ def edit(
     """
     from legato.administration import dead_letter_editor, dead_letters
 
+    if file is not None and changes:
+        raise typer.BadParameter("give --set or --file, not both")
     source = dead_letters.find_queue(url, queue)
     [letter] = dead_letters.chosen(dead_letters.letters(url, source), source, [name])
     body = dead_letters.body_of(letter.message)
     if file is not None:
-        new: Any = _read(file.read_text())
+        new: Any = _read(file)
     elif changes:
         new = dead_letter_editor.with_changes(body, changes)
     else:
         new = _in_editor(body)
     if new == body:
         say(f"{quoted(letter.id)} stays as it is")
+        if reissue_it:
+            reissue(queue, [letter.id], dry_run=dry_run, url=url)
         return
     if dry_run:
         say_lines(_pretty(new))
@@ -329,17 +333,21 @@ def _in_editor(body: Any) -> Any:
     editor = os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi"
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory) / "body.json"
-        path.write_text(_pretty(body))
-        if subprocess.run([*shlex.split(editor), str(path)], check=False).returncode:
-            return body
-        return _read(path.read_text())
+        path.write_text(_pretty(body), encoding="utf-8")
+        if code := subprocess.run([*shlex.split(editor), str(path)], check=False).returncode:
+            raise JMSError(f"{editor} ended with code {code}: nothing was changed.")
+        return _read(path)
 
 
 def _pretty(body: Any) -> str:
     return body if isinstance(body, str) else json.dumps(body, indent=2, ensure_ascii=False)
 
 
-def _read(text: str) -> Any:
+def _read(file: Path) -> Any:
+    try:
+        text = file.read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        raise JMSError(f"{quoted(file)} is no text in UTF-8: it cannot be a body here.") from None
     try:
         return json.loads(text)
     except ValueError:

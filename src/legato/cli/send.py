@@ -4,6 +4,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from io import TextIOWrapper
 from pathlib import Path
 from typing import Annotated
 
@@ -11,6 +12,7 @@ import typer
 
 from legato.cli.options import URL_DEFAULT, QueueArgument, UrlOption
 from legato.cli.output import say
+from legato.errors import JMSError
 from legato.quoting import quoted
 
 WILDCARDS = frozenset("*#")
@@ -122,12 +124,28 @@ def bodies(text: str | None, file: Path | None, count: int) -> Iterator[str | by
         for _ in range(count):
             yield data
     elif text == "-":
-        for line in sys.stdin:
+        for number, line in enumerate(_lines(), 1):
+            _check_text(line, f"line {number} of standard input", "The lines before it were sent. ")
             for _ in range(count):
                 yield line.removesuffix("\n")
     elif text is not None:
+        _check_text(text, "the argument")
         for _ in range(count):
             yield text
+
+
+def _lines() -> Iterator[str]:
+    """Lines of standard input; what cannot be decoded is in them as surrogates."""
+    if isinstance(sys.stdin, TextIOWrapper):
+        sys.stdin.reconfigure(errors="surrogateescape")
+    return iter(sys.stdin)
+
+
+def _check_text(text: str, what: str, so_far: str = "") -> None:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise JMSError(f"No text in UTF-8: {what}. {so_far}`legato send --file` sends bytes.") from None
 
 
 def parse_property(given: str) -> tuple[str, str]:

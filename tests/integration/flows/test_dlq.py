@@ -14,7 +14,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from legato.cli.main import app
-from legato.client import ConnectionFactory, Message, Queue, TextMessage, Topic
+from legato.client import BytesMessage, ConnectionFactory, Message, Queue, TextMessage, Topic
 from legato.client.management import rows
 from legato.flows import Context, Flows, Policy
 from tests.integration.client.calling import until
@@ -225,6 +225,55 @@ def test_a_flow_that_failed_goes_on_with_what_it_carried_edited(
     dlq("edit", name, milk["id"], "--set", "data.size=2", code=1)
     dlq("reissue", name, "--trace", "order:2")
     assert done.get(timeout=WAIT_S) == (milk["message"]["properties"]["legato_message_id"], "milk")
+
+
+def test_an_edited_message_keeps_its_content_type_and_what_kind_of_json_it_is(
+    dlq: Dlq, calm_pair: BrokerPair, prefix: str, tmp_path: Path
+) -> None:
+    """Celery refuses a task without its content type, and the task was a dead letter again."""
+    name = f"{prefix}tasks"
+    with ConnectionFactory(calm_pair.url).create_connection() as connection:
+        connection.start()
+        with connection.create_session(transacted=True) as session:
+            for message in (TextMessage('"tea"'), BytesMessage(b"[1]")):
+                message.content_type, message.content_encoding = "application/json", "utf-8"
+                session.create_producer(Queue(name)).send(message)
+            session.commit()
+            consumer = session.create_consumer(Queue(name))
+            for _ in range(2):
+                received = consumer.receive(timeout_s=WAIT_S)
+                assert received is not None
+                session.reject(received, "never works")
+            session.commit()
+    letters = [json.loads(line) for line in dlq("list", name, "--json").stdout.splitlines()]
+    for letter, change in zip(letters, ("milk", "[2]"), strict=True):
+        file = tmp_path / "body"
+        file.write_text(change)
+        dlq("edit", name, letter["id"], "--file", str(file), "--reissue")
+    bodies = [
+        (message.body, message.content_type, message.content_encoding) for message in waiting(calm_pair.url, name)
+    ]
+    assert bodies == [('"milk"', "application/json", "utf-8"), (b"[2]", "application/json", "utf-8")]
+
+
+def test_an_edit_that_changes_nothing_reissues_nevertheless_and_one_that_fails_does_not(
+    dlq: Dlq, calm_pair: BrokerPair, prefix: str, tmp_path: Path
+) -> None:
+    name, file = f"{prefix}jobs", tmp_path / "body"
+    bury(calm_pair.url, name, "one")
+    [letter] = [json.loads(line) for line in dlq("list", name, "--json").stdout.splitlines()]
+    edit = ("edit", name, letter["id"], "--reissue")
+    file.write_bytes(b"\xff")
+    assert "is no text in UTF-8" in str(dlq(*edit, "--file", str(file), code=1).exception)
+    assert "not both" in dlq(*edit, "--file", str(file), "--set", "a=1", code=2).output
+    assert "ended with code 1" in str(dlq(*edit, code=1, env={"EDITOR": "false", "VISUAL": "false"}).exception)
+    assert waiting(calm_pair.url, name) == []
+    file.write_text("one")
+    assert "would go to" in dlq(*edit, "--file", str(file), "--dry-run").stdout
+    said = dlq(*edit, "--file", str(file)).stdout
+    assert "stays as it is" in said
+    assert "reissued 1 dead letter" in said
+    assert [message.body for message in waiting(calm_pair.url, name)] == ["one"]
 
 
 def test_a_cause_id_or_queue_that_there_is_not_is_an_error_that_names_those_that_there_are(
