@@ -116,6 +116,12 @@ def test_a_fault_in_the_ledger_is_found(fault: str, tmp_path: Path, capsys: pyte
     assert f" {fault}: " in capsys.readouterr().out
 
 
+def test_a_ledger_without_its_beginning_is_not_whole(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It was counted from the first position that was there."""
+    assert main(write(tmp_path, history()[1:])) == 1
+    assert "1 positions missing: 1" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("fault", "sent", "received"),
     [
