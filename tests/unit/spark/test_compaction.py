@@ -5,9 +5,11 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from tools.count_independently import Count, count_ledger, read_segments
@@ -15,10 +17,11 @@ from typer.testing import CliRunner, Result
 
 from legato.cli.main import app
 from legato.core.facts import AnyFact, LogRecord, MessageStored
-from legato.errors import ConfigError, StoreCorruptError
+from legato.errors import ConfigError, StoreCorruptError, StoreFormatError
 from legato.spark.exporter import Exporter
 from legato.spark.ledger.compaction import compact, merges_of, read_rows
 from legato.spark.ledger.segments import SegmentSpan, being_read, exported_through, segments_of, spans, write_segment
+from legato.spark.ledger.trimming import trim
 from legato.spark.query.ledger_query import LedgerQuery
 from legato.store.memory import MemoryStore
 from tests.spark.history import history, news_history
@@ -226,6 +229,29 @@ def test_two_compactions_at_once_are_one_and_an_error(tmp_path: Path) -> None:
 
     compact(ledger, tell=meanwhile)
     assert errors == [f"Another compaction or trim of {ledger} is at work: let it finish."]
+
+
+def of_a_newer_version(table: pa.Table, what: str) -> pa.Table:
+    if what == "columns":
+        return table.append_column("flavour", pa.array(["sweet"] * len(table)))
+    kinds = table.column("kind").cast(pa.string()).to_pylist()
+    kinds[-1] = "MessageTasted"
+    return table.set_column(table.schema.get_field_index("kind"), "kind", pa.array(kinds).dictionary_encode())
+
+
+@pytest.mark.parametrize(("what", "name"), [("columns", "flavour"), ("facts", "MessageTasted")])
+@pytest.mark.parametrize("change", [compact, lambda ledger: trim(ledger, 1 << 62)], ids=["compact", "trim"])
+def test_a_segment_of_a_newer_version_is_left_as_it_is(
+    what: str, name: str, change: Callable[[Path], object], tmp_path: Path
+) -> None:
+    """What this version does not know went with the segments that it was in."""
+    ledger = ledger_of(tmp_path)
+    second = segments_of(ledger)[1]
+    pq.write_table(of_a_newer_version(pq.read_table(second, partitioning=None), what), second)
+    before = {path.name: path.read_bytes() for path in ledger.glob("*.parquet")}
+    with pytest.raises(StoreFormatError, match=rf"{second.name} has {what} that this .* does not know \({name}\)"):
+        change(ledger)
+    assert {path.name: path.read_bytes() for path in ledger.glob("*.parquet")} == before
 
 
 def run(*arguments: object) -> Result:

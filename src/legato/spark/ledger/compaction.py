@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from legato.errors import ConfigError, StoreCorruptError
+from legato.errors import ConfigError, StoreCorruptError, StoreFormatError
 from legato.spark.ledger.fact_schema import SCHEMA, TAGS
 from legato.spark.ledger.segments import (
     COMPACTING_PREFIX,
@@ -183,10 +183,17 @@ def by_kind(table: pa.Table) -> pa.Table:
 
 
 def read_rows(path: Path) -> pa.Table:
-    """The rows of a segment in today's columns, in the order in which it holds them."""
+    """The rows of a segment in today's columns, in the order in which it holds them.
+
+    Raises:
+        StoreCorruptError: it is not whole.
+        StoreFormatError: a newer version wrote it, and says in it what this one does not know.
+    """
     with opened(path) as file:
         table = file.read()
     kinds = table.column("kind").cast(pa.string())
+    _refuse_unknown(path, "columns", set(table.column_names) - set(SCHEMA.names))
+    _refuse_unknown(path, "facts", {kind for kind in pc.unique(kinds).to_pylist() if kind and kind not in TAGS})
     columns = []
     for field in SCHEMA:
         if field.name == "kind":
@@ -198,6 +205,16 @@ def read_rows(path: Path) -> pa.Table:
         else:
             columns.append(pa.nulls(len(table), field.type))
     return pa.table(columns, schema=SCHEMA)
+
+
+def _refuse_unknown(path: Path, what: str, names: set[str]) -> None:
+    """Keep what this version would leave out of the segment that it makes of others."""
+    if names:
+        said = ", ".join(sorted(names))
+        raise StoreFormatError(
+            f"{path} has {what} that this version of Legato does not know ({said}), and would lose: nothing was "
+            "changed. Use the version that wrote it, or a newer one."
+        )
 
 
 def _span(path: Path) -> SegmentSpan:
