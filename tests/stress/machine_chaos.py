@@ -6,6 +6,9 @@ code.
 
 python -m tests.stress.machine_chaos --minutes 10
 python -m tests.stress.machine_chaos --minutes 1 --seed 7 --only kill-primary,wipe-machine --json result.json
+python -m tests.stress.machine_chaos --log-bytes 300000
+
+With `--log-bytes` the log keeps so little that whoever was away is seeded over the network by the broker that serves.
 
 Producers send numbered messages and remember which were confirmed. At the end every one of these is received, once and
 in the order of its producer, nothing that was refused is there, and the stores of all brokers have the same content.
@@ -27,7 +30,7 @@ import threading
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from functools import partial
 from pathlib import Path
 
@@ -53,6 +56,8 @@ POINT_S = 10.0
 """So long a fault waits for a broker to come to its point."""
 DAY_S = 86_400
 FULL_PAUSE_S = 0.2
+COMMITS_BEHIND = 50
+"""By no more than this are brokers behind each other when one of them is wiped."""
 
 
 class Machine:
@@ -80,6 +85,16 @@ class Machine:
         url = ",".join(f"nats://127.0.0.1:{port}" for port in self.way_to_log.ports)
         replicate = ("--replicate", url, "--group", "chaos", "--config", str(_config(home, log_server)))
         self.broker = Server(home / "store", *replicate, environment={VARIABLE: str(home / "orders")})
+
+    def seed_over_network(self, url: str, log_bytes: int) -> None:
+        """Keep little of the log, and take a copy of the store from the broker that serves at a URL where that is not
+        enough."""
+        _config(self.broker.store.parent, self.log_server, f'log_bytes = {log_bytes}\nseed_from = "{url}"\n')
+
+    @property
+    def seedings(self) -> int:
+        """How often its store became a copy of another's."""
+        return self.broker.log.read_text().count("is a copy of amqp://")
 
     def close(self) -> None:
         """Leave it."""
@@ -141,9 +156,9 @@ def start(machines: list[Machine]) -> None:
             machine.broker.start()
 
 
-def _config(home: Path, log_server: LogServer) -> Path:
+def _config(home: Path, log_server: LogServer, more: str = "") -> Path:
     file = home / "legato.toml"
-    file.write_text(f'[replication]\nbeside = "{log_server.name}"\n[ha]\nactivation_interval_s = 60\n')
+    file.write_text(f'[replication]\nbeside = "{log_server.name}"\n{more}[ha]\nactivation_interval_s = 60\n')
     return file
 
 
@@ -244,6 +259,8 @@ class Nemesis:
             machine.broker.signal(signal.SIGCONT)
 
     def _wipe(self) -> None:
+        """A machine, once the others can do without it: a log that keeps little does not have what they lack."""
+        level(self._machines, behind_max=COMMITS_BEHIND)
         machine = self._chance.choice([self._primary(), self._backup()])
         machine.kill()
         machine.wipe()
@@ -328,12 +345,14 @@ def faults_of(producers: list[Producer], found: list[tuple[int, int]]) -> list[s
     return said
 
 
-def level(machines: list[Machine]) -> list[ContentDigest]:
-    """The contents of all stores, once they are at the same commit, or after a while as they are."""
+def level(machines: list[Machine], behind_max: int = 0) -> list[ContentDigest]:
+    """The contents of all stores, once none is further behind another one, or after a while as they are."""
     deadline = time.monotonic() + CALM_S
     while True:
+        start(machines)  # one that found nobody to be seeded by has ended
         contents = [content_digest(machine.broker.store) for machine in machines]
-        if len({content.commit for content in contents}) == 1 or time.monotonic() > deadline:
+        commits = [content.commit for content in contents]
+        if max(commits) - min(commits) <= behind_max or time.monotonic() > deadline:
             return contents
         time.sleep(0.2)
 
@@ -360,21 +379,30 @@ def _git(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True)
 
 
-def run(minutes: float, seed: int, only: list[str], revision: str = "") -> dict[str, object]:
-    """One run; its result."""
+def run(
+    minutes: float, seed: int, only: list[str], revision: str = "", log_bytes: int | None = None
+) -> dict[str, object]:
+    """One run; its result.
+
+    Args:
+        log_bytes: what the log keeps, if that is to be so little that brokers are seeded. All are of this version then.
+    """
     chance = random.Random(seed)
     done: Counter[str] = Counter()
     problems: list[str] = []
     with (
         log_servers(MACHINES) as servers,
         tempfile.TemporaryDirectory(prefix="machines-") as directory,
-        other_version(revision) as other,
+        other_version(revision) if log_bytes is None else nullcontext() as other,
     ):
         machines = [
             Machine(f"m{n}", Path(directory), each, servers, other) for n, each in enumerate(servers.servers, 1)
         ]
-        start(machines)
         url = "amqp://" + ",".join(f"127.0.0.1:{machine.broker.port}" for machine in machines)
+        if log_bytes is not None:
+            for machine in machines:
+                machine.seed_over_network(url, log_bytes)
+        start(machines)
         producers = [Producer(number, url) for number in range(1, PRODUCERS + 1)]
         nemesis = Nemesis(machines, chance)
         try:
@@ -393,6 +421,9 @@ def run(minutes: float, seed: int, only: list[str], revision: str = "") -> dict[
             contents = level(machines)
             if len(set(contents)) > 1:
                 problems.append(f"the stores differ: {contents}")
+            seeded = sum(machine.seedings for machine in machines)
+            if log_bytes is not None and "wipe-machine" in done and not seeded:
+                problems.append("no broker was seeded: the log kept all that it had to")
         finally:
             if problems:
                 for machine in machines:
@@ -405,6 +436,7 @@ def run(minutes: float, seed: int, only: list[str], revision: str = "") -> dict[
         "faults": dict(done),
         "confirmed": sum(len(producer.confirmed) for producer in producers),
         "refused": sum(len(producer.refused) for producer in producers),
+        "seeded": seeded,
         "longest_pause_s": round(max(producer.longest_s for producer in producers), 2),
         "problems": problems,
     }
@@ -429,10 +461,13 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=None, help="drawn if it is not given")
     parser.add_argument("--only", default="", help="faults, with commas")
     parser.add_argument("--other-version", default="", help="a revision for rolling restarts; the oldest that may be")
+    parser.add_argument("--log-bytes", type=int, help="what the log keeps, so that brokers are seeded over the network")
     parser.add_argument("--json", type=Path, default=None, help="file for the result")
     given = parser.parse_args()
     seed = random.SystemRandom().randrange(1 << 31) if given.seed is None else given.seed
-    result = run(given.minutes, seed, [name for name in given.only.split(",") if name], given.other_version)
+    result = run(
+        given.minutes, seed, [name for name in given.only.split(",") if name], given.other_version, given.log_bytes
+    )
     text = json.dumps(result, indent=1)
     print(text)
     if given.json is not None:
