@@ -15,6 +15,14 @@ def serve(
     listen: Annotated[
         str | None, typer.Option("--listen", help="Where to listen (default localhost:5672).", metavar="HOST:PORT")
     ] = None,
+    advertise: Annotated[
+        str | None,
+        typer.Option(
+            "--advertise",
+            help="Where the brokers of its group reach this one, if not at --listen.",
+            metavar="HOST:PORT",
+        ),
+    ] = None,
     config: Annotated[
         Path | None, typer.Option("--config", help="TOML file with any of the settings.", metavar="FILE")
     ] = None,
@@ -79,6 +87,7 @@ def serve(
         config,
         store=store,
         listen=listen,
+        advertise=advertise,
         ledger=ledger,
         container_id=container_id,
         users=user,

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from legato.cli.status import ask
 from legato.client import ConnectionFactory
 from legato.errors import LogError, LogUnavailableError
 from legato.processes.log_servers import LogServers
@@ -306,3 +307,27 @@ def test_a_broker_that_lost_its_store_is_filled_from_the_log_and_begins_none_wit
         assert alone.role == "backup"
         alone.stop()
         alone.log.write_text("")
+
+
+def test_brokers_know_each_other_by_the_addresses_that_they_advertise(group: Group) -> None:
+    """Those that listened at all addresses of their machines were one in the register, so the group did not begin."""
+    one, other = add(group, "one", "other", told=False)
+    names = [f"localhost:{broker.port}" for broker in (one, other)]
+    for broker, name in zip((one, other), names, strict=True):
+        broker.flags = (*broker.flags, "--advertise", name)
+        broker.environment |= {"LEGATO_HA_ADDRESSES": ",".join(names), "LEGATO_REPLICATION_LEASE_S": "2"}
+    one.start()
+    assert one.role == "backup", "it waits for the other one"
+    other.start()
+    eventually(lambda: any(each.role.startswith("active") for each in (one, other)), "the group does not begin")
+    primary, backup = (one, other) if one.role.startswith("active") else (other, one)
+    backup.wait_for_log("heartbeats of epoch 1")
+
+    def told() -> tuple[str, list[str]]:
+        status = ask(f"amqp://127.0.0.1:{primary.port}")
+        return status["listen"], [each["listen"] for each in status["replication"]["backups"]]
+
+    eventually(
+        lambda: told() == (f"localhost:{primary.port}", [f"localhost:{backup.port}"]),
+        "the backup is not in the register",
+    )

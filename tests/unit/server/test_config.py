@@ -210,6 +210,25 @@ def test_an_error_names_the_variable_or_option_that_a_setting_is_from(tmp_path: 
         load(file, store=tmp_path, environment={"LEGATO_SERVER_LISTEN": "y"}, listen="x")
 
 
+@pytest.mark.parametrize("listen", ["0.0.0.0:5672", "[::]:5672"])
+def test_a_broker_of_several_machines_says_at_which_address_others_know_it(tmp_path: Path, listen: str) -> None:
+    """All of them were one in the register, and each watched itself in place of the primary."""
+    servers = "nats://a,nats://b,nats://c"
+
+    def loaded(*, listen: str, replicate: str | None = None, advertise: str | None = None) -> Config:
+        return load(store=tmp_path, environment={}, listen=listen, replicate=replicate, advertise=advertise)
+
+    with pytest.raises(ConfigError, match=r"^--listen: server\.listen is .* say it in replication\.advertise"):
+        loaded(listen=listen, replicate=servers)
+    for advertise in ("one.example", "one.example:0", listen):
+        with pytest.raises(ConfigError, match=r"^--advertise: replication\.advertise is .*such as one\.example:5672"):
+            loaded(listen=listen, replicate=servers, advertise=advertise)
+    one = loaded(listen=listen, replicate=servers, advertise="one.example:5671")
+    assert (one.advertised, one.host_and_port[1]) == ("one.example:5671", 5672)
+    assert loaded(listen="one.example:5672", replicate=servers).advertised == "one.example:5672"
+    assert loaded(listen=listen).advertised == listen, "brokers of one machine reach each other there"
+
+
 def test_roles_and_users_that_cannot_be_used_are_named_with_their_file(tmp_path: Path) -> None:
     file = tmp_path / "legato.toml"
     role = '[[role]]\nname = "a"\nmanagement = "view"\n'

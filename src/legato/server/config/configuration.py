@@ -4,6 +4,7 @@ Later wins: defaults, then the file, then `LEGATO_<SECTION>_<KEY>` (`LEGATO_STOR
 """
 
 import importlib.util
+import ipaddress
 import os
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
@@ -193,6 +194,8 @@ class ReplicationSection(msgspec.Struct, forbid_unknown_fields=True):
     """The log's servers, `nats://HOST:PORT` with commas between them; without any there is one store and its lock."""
     group: str = "legato"
     """Brokers of one group keep the same messages; each group has a log of its own."""
+    advertise: str = ""
+    """`HOST:PORT` at which the other brokers of the group know and reach this one; `server.listen` if empty."""
     lease_s: Annotated[float, msgspec.Meta(ge=0.1, le=60)] = 0.5
     """For so long after its last record a primary answers; a backup waits a little longer before it takes over."""
     log_bytes: Positive = 1 << 30
@@ -357,6 +360,11 @@ class Config(msgspec.Struct, forbid_unknown_fields=True, dict=True):
         return host, port
 
     @property
+    def advertised(self) -> str:
+        """`HOST:PORT` by which other brokers, and people, know this one."""
+        return (self.replication.advertise if self.replication.servers else "") or self.server.listen
+
+    @property
     def bulk_address(self) -> tuple[str, int]:
         """Host and port of the bulk endpoint; port 0 for any that is free."""
         if not self.bulk.listen:
@@ -401,6 +409,7 @@ def load(
     environment: Mapping[str, str] | None = None,
     store: Path | None = None,
     listen: str | None = None,
+    advertise: str | None = None,
     ledger: bool | None = None,
     container_id: str | None = None,
     users: Sequence[str] | None = None,
@@ -414,7 +423,8 @@ def load(
     Args:
         file: a TOML file with sections as above.
         environment: variables to read, the process's own if None.
-        store, listen, ledger, container_id, users, insecure, http, replicate, group: flags; `users` as `name:password`.
+        store, listen, advertise, ledger, container_id, users, insecure, http, replicate, group: flags; `users` as
+            `name:password`.
 
     Raises:
         ConfigError: a setting is unknown or cannot be used; the message names it.
@@ -429,6 +439,7 @@ def load(
     for option, place, value in (
         ("--store", "store.directory", None if store is None else str(store)),
         ("--listen", "server.listen", listen),
+        ("--advertise", "replication.advertise", advertise),
         ("--ledger", "ledger.enabled", ledger),
         ("--container-id", "server.container_id", container_id),
         ("--insecure", "server.insecure", insecure),
@@ -522,11 +533,37 @@ def _check(config: Config) -> None:
             raise ConfigError("store.log_facts cannot be off with a replicated log: replicas count by its positions.")
     check_intervals(config.ha.heartbeat_interval_s, config.ha.activation_interval_s)
     _ = config.host_and_port, config.http_address, config.bulk_address, config.console_address
+    _check_advertised(config)
     if 0 < config.bulk_memory_bytes_max < BULK_MEMORY_BYTES_LEAST:
         raise ConfigError(f"bulk.memory_bytes_max is {BULK_MEMORY_BYTES_LEAST} or more, or 0 for no bound.")
     for address in config.ha.addresses:
         split_address(address)
     Addresses(config.address)
+
+
+def _check_advertised(config: Config) -> None:
+    """See that the other brokers of a group can know this one by its address, and reach it there."""
+    advertised = config.replication.advertise
+    if advertised:
+        host, port = _host_and_port("replication.advertise", advertised, "one.example:5672", host_needed=True)
+        if port == 0 or _is_wildcard(host):
+            raise ConfigError(
+                f"replication.advertise is {advertised!r}, where nobody can reach this broker: give HOST:PORT, such as "
+                "one.example:5672."
+            )
+    elif config.replication.servers and _is_wildcard(config.host_and_port[0]):
+        raise ConfigError(
+            f"server.listen is {config.server.listen!r}, all addresses of this machine, and with a replicated log the "
+            "other brokers know this one by its address: say it in replication.advertise (--advertise), HOST:PORT, "
+            "such as one.example:5672."
+        )
+
+
+def _is_wildcard(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_unspecified
+    except ValueError:
+        return host == "0"
 
 
 def _check_seed_url(url: str) -> None:

@@ -90,7 +90,7 @@ def snapshot(service: Serving, store: Store, inspector: Inspector, rows_max: int
         role="primary",
         version=__version__,
         container_id=service.container_id,
-        listen=service.config.server.listen,
+        listen=service.config.advertised,
         epoch=service.broker.epoch,
         since_us=service.started_us,
         takeover_ms=service.takeover.takeover_ms,

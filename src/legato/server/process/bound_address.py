@@ -55,7 +55,8 @@ async def bind_as_primary(config: Config, lock: Arbiter) -> asyncio.Server:
         ListenError: the address is another's, or no address of this machine.
     """
     predecessor = lock.predecessor
-    shares = predecessor is not None and _port_of(predecessor.listen) == config.host_and_port[1]
+    ports = config.host_and_port[1], _port_of(config.advertised)
+    shares = predecessor is not None and _port_of(predecessor.listen) in ports
     deadline_s = time.monotonic() + (PREDECESSOR_PATIENCE_S if shares else 0.0)
     while True:
         try:

@@ -153,7 +153,7 @@ class PrimaryEpoch:
             commits = self._replica.commits if self._replica is not None else None
             begin_epoch = (commits or store).begin_epoch
             meta = await self._when_there_is_room(
-                lambda: begin_epoch(config.server.listen, self._clock.now_us()), self._say_who_writes
+                lambda: begin_epoch(config.advertised, self._clock.now_us()), self._say_who_writes
             )
             if meta is None:
                 self._close(store)
@@ -172,7 +172,7 @@ class PrimaryEpoch:
                 self._users,
                 self._replicated(),
             )
-            self._lock.describe(meta.epoch, config.server.listen, service.handshake.backup_token)
+            self._lock.describe(meta.epoch, config.advertised, service.handshake.backup_token)
             self._listener = self._listen(service, bound, tls)
             takeover.takeover_ms = round((time.monotonic() - won) * 1000, 1)
             service.takeover = takeover
@@ -414,7 +414,7 @@ class PrimaryEpoch:
         """Let a successor know with how many connections to count."""
         if self.service is not None and self._lock.still_mine():
             token = self.service.handshake.backup_token
-            self._lock.describe(self.service.broker.epoch, self._config.server.listen, token, connections)
+            self._lock.describe(self.service.broker.epoch, self._config.advertised, token, connections)
 
     def fail(self, error: StoreError) -> None:
         """The store cannot be used any more, or by another only."""

@@ -64,7 +64,7 @@ async def stand_by(
             tls=_tls_context() if config.tls.certificate else None,
             report=report,
             adopt=adopt,
-            listen=lambda: "" if is_recorded() else config.server.listen,
+            listen=lambda: "" if is_recorded() else config.advertised,
         )
         lock.listen_to(partial(_silence_ms, watcher, clock))
         if not await _wait_for_lock(lock, watcher, stop):

@@ -82,7 +82,7 @@ def begin_replica(config: Config, clock: Clock) -> LogArbiter:
     return LogArbiter(
         opening,
         store,
-        config.server.listen,
+        config.advertised,
         section.lease_s,
         clock.now_us,
         beside=section.beside,
@@ -92,7 +92,7 @@ def begin_replica(config: Config, clock: Clock) -> LogArbiter:
         directory=config.store_directory,
         register=register,
         beginning=Beginning(
-            register, section.group, config.server.listen, list(dict.fromkeys(config.ha.addresses)), former
+            register, section.group, config.advertised, list(dict.fromkeys(config.ha.addresses)), former
         ),
     )
 
