@@ -26,6 +26,7 @@ from legato.client import (
     ConnectionFactory,
     JMSConsumer,
     MessageConsumer,
+    QueueRequestor,
     Session,
     TextMessage,
 )
@@ -111,6 +112,10 @@ class Stage:
     def session(self) -> Session:
         """A session of the story's mode."""
         return self.connection.create_session(self.mode is AcknowledgeMode.SESSION_TRANSACTED, self.mode)
+
+    def service(self) -> Session:
+        """A session of the other connection."""
+        return self._other.create_session()
 
     def consumer(self, session: Session, **options: Any) -> MessageConsumer:
         """A consumer of its queue."""
@@ -262,6 +267,24 @@ def send_to_another_destination(stage: Stage) -> Telling:
         acknowledged(session)
     left = stage.left()
     assert left == ["x", "after"] or (left == ["after"] and not returned), f"stored {left}"
+
+
+def request(stage: Stage) -> Telling:
+    """The next request gets its own reply, though that of the interrupted one comes before it."""
+    with stage.service() as service, stage.session() as session:
+        replies = service.create_producer()
+
+        def answer(message: Any) -> None:
+            reply = TextMessage(f"re: {message.body}")
+            reply.correlation_id = message.message_id
+            replies.send(reply, destination=message.reply_to)
+
+        stage.consumer(service).message_listener = answer
+        with QueueRequestor(session, session.create_queue(stage.name)) as requestor:
+            yield lambda: requestor.request(TextMessage("1"), COMES_S)
+            reply = requestor.request(TextMessage("2"), COMES_S)
+            assert reply is not None, "no reply came"
+            assert reply.body == "re: 2", f"got {reply.body}"
 
 
 # -- ending and acknowledging ------------------------------------------------------------------------------------
@@ -458,6 +481,7 @@ STORIES: dict[str, tuple[Story, tuple[AcknowledgeMode, ...]]] = {
     "send": (send, (AUTO, TRANSACTED)),
     "send asynchronously": (send_asynchronously, (AUTO, TRANSACTED)),
     "send to another destination": (send_to_another_destination, (AUTO, TRANSACTED)),
+    "request": (request, (AUTO,)),
     "commit, then again": (commit_again, (TRANSACTED,)),
     "commit, then go on": (commit_and_go_on, (TRANSACTED,)),
     "rollback, then again": (rollback_again, (TRANSACTED,)),

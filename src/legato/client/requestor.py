@@ -16,8 +16,8 @@ from legato.client.steps import drive, leave_block, mend
 class QueueRequestor(QueueRequestorSteps):
     """Sends requests and receives the reply to each (Jakarta Messaging API, `QueueRequestor`, `TopicRequestor`).
 
-    Who answers sends to the request's `reply_to`. A reply that comes after its request was given up is dropped if it
-    has that request's id as correlation id.
+    Who answers sends to the request's `reply_to`. A reply that comes after its request was given up, by its time-out, a
+    cancellation or an error, is dropped if it has that request's id as correlation id.
     """
 
     def request(self, message: Message, timeout_s: float | None = None) -> Message | None:
@@ -55,8 +55,8 @@ class QueueRequestor(QueueRequestorSteps):
 class TopicRequestor(TopicRequestorSteps):
     """Sends requests and receives the reply to each (Jakarta Messaging API, `QueueRequestor`, `TopicRequestor`).
 
-    Who answers sends to the request's `reply_to`. A reply that comes after its request was given up is dropped if it
-    has that request's id as correlation id.
+    Who answers sends to the request's `reply_to`. A reply that comes after its request was given up, by its time-out, a
+    cancellation or an error, is dropped if it has that request's id as correlation id.
     """
 
     def request(self, message: Message, timeout_s: float | None = None) -> Message | None:

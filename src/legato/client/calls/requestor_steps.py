@@ -19,8 +19,8 @@ from legato.errors import IllegalStateError
 class RequestorSteps:
     """Sends requests and receives the reply to each (Jakarta Messaging API, `QueueRequestor`, `TopicRequestor`).
 
-    Who answers sends to the request's `reply_to`. A reply that comes after its request was given up is dropped if it
-    has that request's id as correlation id.
+    Who answers sends to the request's `reply_to`. A reply that comes after its request was given up, by its time-out, a
+    cancellation or an error, is dropped if it has that request's id as correlation id.
     """
 
     def __init__(self, session: SessionSteps[Any, Any, Any], destination: Destination) -> None:
@@ -55,15 +55,32 @@ class RequestorSteps:
         assert self._consumer is not None
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         message.reply_to = self._replies
-        yield from self._producer._send(message)
-        while True:
-            remaining_s = None if deadline is None else max(deadline - time.monotonic(), 0)
-            reply = yield from self._consumer._receive(remaining_s)
-            if reply is None:
-                self._given_up.add(message.message_id)
-            if reply is None or reply.correlation_id not in self._given_up:
-                return reply
-            self._given_up.discard(reply.correlation_id)
+        sent_before = self._last_sent
+        try:
+            yield from self._producer._send(message)
+            while True:
+                remaining_s = None if deadline is None else max(deadline - time.monotonic(), 0)
+                reply = yield from self._consumer._receive(remaining_s)
+                if reply is None:
+                    self._give_up(sent_before)
+                if reply is None or reply.correlation_id not in self._given_up:
+                    return reply
+                self._given_up.discard(reply.correlation_id)
+        except BaseException:
+            self._give_up(sent_before)
+            raise
+
+    @property
+    def _last_sent(self) -> str | None:
+        """The message id of the last request that was sent."""
+        route = None if self._producer is None else self._producer._route
+        return None if route is None else f"{route.id_prefix}{route.end.outgoing.last_number}"
+
+    def _give_up(self, sent_before: str | None) -> None:
+        """A request is over without a reply: if it was sent, and is not the one before, that is nobody's."""
+        sent = self._last_sent
+        if sent != sent_before:
+            self._given_up.add(sent)
 
     def _prepare(self) -> Steps[None]:
         session = self._session
@@ -72,7 +89,9 @@ class RequestorSteps:
             self._replies = yield from session._factory.create_temporary_topic()
         else:
             self._replies = yield from session._factory.create_temporary_queue()
-        self._consumer = yield from session._factory.create_consumer(self._replies)
+        consumer = yield from session._factory.create_consumer(self._replies)
+        # One step: before it the consumer is none that anybody has, and who is interrupted prepares anew.
+        session._members.making = None; self._consumer = consumer  # fmt: skip  # noqa: E702
 
     def _close(self) -> Steps[None]:
         """Close the requestor, and its session; without a connection its temporary destination ends with the next."""
