@@ -592,8 +592,11 @@ def memory_mark(section: LimitsSection) -> int:
         ) from None
 
 
-def check_intervals(heartbeat_s: float, activation_s: float) -> None:
+def check_intervals(heartbeat_s: float, activation_s: float, lease_s: float | None = None) -> None:
     """See that the two intervals between primary and backups fit (CONTRACT B20).
+
+    Args:
+        lease_s: of a replicated log; None if there is none.
 
     Raises:
         ConfigError: they do not.
@@ -604,4 +607,10 @@ def check_intervals(heartbeat_s: float, activation_s: float) -> None:
         raise ConfigError(
             f"ha.activation_interval_s is {activation_s:g}: it must be at least twice "
             f"ha.heartbeat_interval_s, which is {heartbeat_s:g}."
+        )
+    if lease_s is not None and heartbeat_s > lease_s / 2:
+        raise ConfigError(
+            f"ha.heartbeat_interval_s is {heartbeat_s:g}: with a replicated log it is at most half of "
+            f"replication.lease_s, {lease_s / 2:g} s, so that heartbeats tell a log that stands still from a primary "
+            "that is gone."
         )

@@ -606,10 +606,12 @@ class Service:
         ha = self.config.ha
         heartbeat_s = float(given.get("heartbeat_interval_s", ha.heartbeat_interval_s))
         activation_s = float(given.get("activation_interval_s", ha.activation_interval_s))
-        check_intervals(heartbeat_s, activation_s)
+        check_intervals(
+            heartbeat_s, activation_s, None if self._replicated is None else self.config.replication.lease_s
+        )
         if given:
             ha.heartbeat_interval_s, ha.activation_interval_s = heartbeat_s, activation_s
-            if ha.self_fencing:
+            if ha.self_fencing or self._replicated is not None:
                 self._lease.set_term(round(activation_s * 1000))
             self.heartbeats.set_intervals(heartbeat_s, activation_s)
             log.info("= a heartbeat every %g s, activation after %g s", heartbeat_s, activation_s)
