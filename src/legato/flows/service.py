@@ -141,6 +141,8 @@ class Flows(ServiceInitiator):
                 health = self.health.setdefault(joins_of(stage.id), StageHealth(policy))
                 self._workers.append(JoinWorker(self, stage, health))
         self._cancelled.follow(self.connection())
+        if self._database_support is not None:
+            self._database_support.resume()
         for worker in self._workers:
             worker.start()
         if stages:

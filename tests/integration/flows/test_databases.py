@@ -279,6 +279,29 @@ def test_an_application_that_only_begins_flows_needs_no_tables_beforehand(
     assert count(engine, "legato_outbox") == 0
 
 
+def test_a_service_without_stages_sends_what_the_one_before_it_was_killed_over(
+    make_flows: Callable[..., Flows], database_url: str, engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """CONTRACT D12, D24: the application had committed, and no sweeper lived to see it."""
+    monkeypatch.setattr("legato.flows.starting.database_support.OUTBOX_GRACE_S", 0.0)
+    heard = make_flows()
+    ended = declare_counting(heard)
+    heard.start()
+    killed = make_flows(database=database_url)
+    killed.start()
+    with monkeypatch.context() as patch:
+        patch.setattr("legato.flows.database.sweeper.Sweeper.expect", lambda self, cause_id: None)
+        with engine.begin() as connection, killed.initiate("tea", database=connection) as initiation:
+            initiation.send("Counted", "tea")
+    killed.stop()
+    assert count(engine, "legato_outbox") == 1
+    restarted = make_flows(database=database_url)
+    restarted.start()
+    assert ended.get(timeout=WAIT_S) == "tea"
+    restarted.stop()
+    assert count(engine, "legato_outbox") == 0
+
+
 def test_flows_do_not_begin_in_a_database_whose_outbox_nobody_looks_after(
     make_flows: Callable[..., Flows], database_url: str, tmp_path: Path
 ) -> None:

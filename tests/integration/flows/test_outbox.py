@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -266,6 +267,20 @@ def test_tables_may_be_there_already_and_several_processes_may_create_them(datab
     assert {"legato_inbox", "legato_outbox"} <= set(inspect(engines[0]).get_table_names())
     for engine in engines:
         engine.dispose()
+
+
+def test_a_service_whose_tables_are_not_there_yet_sweeps_nothing(database_url: str) -> None:
+    source = DataSource(database_url)
+    assert not source.may_have_outbox()
+    outbox = Outbox(source.sql, skips_locked=False, grace_us=0)
+    Sweeper(source, Inbox(source.sql, RETENTION_S), outbox, Wire(), Hands(), RETENTION_S).sweep()
+    source.create_tables()
+    assert source.may_have_outbox()
+    source.close()
+
+
+def test_a_database_that_does_not_answer_may_have_an_outbox(tmp_path: Path) -> None:
+    assert DataSource(create_engine(f"sqlite:///{tmp_path}/no/such.db")).may_have_outbox()
 
 
 def test_inbox_and_outbox_are_refused_where_they_would_not_be_right(database_url: str) -> None:

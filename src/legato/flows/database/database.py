@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import NoReturn
 
 from sqlalchemy import Connection, Engine, create_engine, event, make_url
-from sqlalchemy.exc import ArgumentError, DBAPIError, OperationalError
+from sqlalchemy.exc import ArgumentError, DBAPIError, OperationalError, SQLAlchemyError
 
 from legato.errors import ConfigError, FlowError
 from legato.flows.database.inbox import INBOX_SQL
@@ -98,6 +98,23 @@ class DataSource:
                 self._is_prepared = True
             else:
                 execute_schema(connection)
+
+    def has_tables(self) -> bool:
+        """Whether the tables of inbox and outbox are there."""
+        if not self._is_prepared:
+            with self.engine.connect() as connection:
+                self._is_prepared = tables_exist(connection)
+        return self._is_prepared
+
+    def may_have_outbox(self) -> bool:
+        """Whether the tables are there, or the database does not say."""
+        if self.kind not in (SQLITE, POSTGRESQL):
+            return False
+        try:
+            return self.has_tables()
+        except SQLAlchemyError as error:
+            logger.warning("The database does not say whether it has an outbox; it is asked again: %r", error)
+            return True
 
     def same_as(self, connection: Connection) -> bool:
         """Whether a connection of the application's leads to this database."""

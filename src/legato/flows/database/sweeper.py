@@ -99,6 +99,8 @@ class Sweeper:
 
     def sweep(self) -> None:
         """Send what is due, delete what was sent, and forget what the inbox has had for long enough."""
+        if not self._source.has_tables():
+            return
         while self._batch() == CLAIMED_AT_ONCE_MAX and not self._ending:
             pass
         if self._outbox.has_sent:
@@ -165,6 +167,8 @@ class Sweeper:
                 if wait_s and not self._ending:
                     self._condition.wait(wait_s)
             try:
+                if not self._source.has_tables():
+                    continue  # The application's transaction creates them.
                 with self._source.engine.connect() as connection:
                     found = {cause: self._outbox.unsent(connection, [cause]) for cause in missing}
                 outgoing = [one for cause in missing for one in found[cause]]

@@ -81,6 +81,14 @@ class DatabaseSupport:
         self._prepare()
         return InboxOutbox(self.source, self.inbox, self.outbox, self._clock, policy.bundle_max or 1)
 
+    def resume(self) -> None:
+        """Have the outbox swept of what a process that was killed has left in it, also where no stage needs it.
+
+        Without its tables there is nothing in it. A database that does not answer is asked later.
+        """
+        if self.source.may_have_outbox():
+            self.sweeper.start()
+
     def close(self, timeout_s: float) -> None:
         """End the sweeper, and close connections."""
         self.sweeper.end(timeout_s)
