@@ -272,7 +272,9 @@ def rows_of(
         # Segments of former versions have no tag: their facts are told apart below.
         of_kinds = pc.field("tag").isin([TAGS[kind] for kind in kinds]) | pc.field("tag").is_null()
         wanted = of_kinds if wanted is None else of_kinds & wanted
-    dataset = ds.dataset([str(path) for path in paths], schema=SCHEMA, format="parquet")
+    options = ds.ParquetFragmentScanOptions(page_checksum_verification=True)
+    form = ds.ParquetFileFormat(default_fragment_scan_options=options)
+    dataset = ds.dataset([str(path) for path in paths], schema=SCHEMA, format=form)
     rows: list[dict[str, Any]] = dataset.to_table(columns=columns, filter=wanted).to_pylist()
     return [row for row in rows if not kinds or row["kind"] in kinds]
 
