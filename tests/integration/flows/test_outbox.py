@@ -16,8 +16,10 @@ from legato.flows.database.database import DataSource, create_tables, schema_sql
 from legato.flows.database.inbox import PRUNED_AT_ONCE_MAX, Inbox
 from legato.flows.database.outbox import Outbox
 from legato.flows.database.sweeper import CLAIMED_AT_ONCE_MAX, LEASE_US, Sweeper
+from legato.flows.database.transactions import InboxOutbox, Received
 from legato.flows.model.calls import first_envelope
 from legato.flows.model.envelope import Call, Outgoing
+from legato.flows.model.stage_run import Ran
 from tests.support.databases import database_url, postgres
 
 __all__ = ["database_url", "postgres"]
@@ -123,6 +125,30 @@ def outgoing(message_id: str, now_us: int) -> Outgoing:
             call=Call.SEND,
         )
     )
+
+
+def test_delays_and_lifetimes_count_from_when_the_stage_sent_also_if_it_sends_again(desk: Desk) -> None:
+    """CONTRACT D12: it was killed between its commits, or the broker was."""
+    sent: list[list[Outgoing]] = []
+
+    class Messaging:
+        def send(self, outgoing: Sequence[Outgoing], *, once: bool = False) -> None:
+            sent.append(list(outgoing))
+            if len(sent) == 1:
+                raise ConnectionError("the process is killed here")
+
+        def check(self) -> None: ...
+
+        def commit(self) -> None: ...
+
+    timer = msgspec.structs.replace(outgoing("timer", desk.clock.us), delay_ms=5_000, time_to_live_ms=9_000)
+    level = InboxOutbox(desk.source, desk.inbox, desk.sweepers[0][0], desk.clock)
+    received = [Received(outgoing("cause", desk.clock.us).envelope, 1)]
+    with pytest.raises(ConnectionError):
+        level.perform("Orders.place", received, lambda *_: Ran([timer]), Messaging())
+    desk.clock.us += 2 * SECOND_US
+    level.perform("Orders.place", received, lambda *_: pytest.fail("it runs again"), Messaging())
+    assert [(one.delay_ms, one.time_to_live_ms) for [one] in sent] == [(5_000, 9_000), (3_000, 7_000)]
 
 
 def test_a_sweeper_sends_what_has_been_in_the_outbox_for_too_long_once_and_deletes_it(desk: Desk) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 from legato.clock import Clock
 from legato.failpoints import DrillOrders, FlowPoint
 from legato.flows.database.bundles import bundle
+from legato.flows.database.sweeper import late
 from legato.flows.model.envelope import Envelope, Outgoing
 from legato.flows.model.stage_run import Ran
 
@@ -175,7 +176,7 @@ class InboxOutbox:
                     ran.append(result)
                 elif one.delivery_count <= SENDS_AGAIN_MAX:
                     done.append(message_id)
-            sends = self._outbox.unsent(connection, done) if done else []
+            sends = [late(one, now_us) for one in self._outbox.unsent(connection, done)] if done else []
             rows = bundled(received, rows, self._bundle_max)
             self._outbox.put(connection, rows, now_us)
             with self._outbox.deleting(connection):
