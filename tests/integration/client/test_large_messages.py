@@ -9,8 +9,10 @@ import subprocess
 import sys
 import textwrap
 from collections.abc import Callable
+from errno import ENOSPC
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -27,6 +29,7 @@ from legato.client import (
     MessageNotWriteableError,
     TextMessage,
 )
+from legato.client.messages.large import Spool
 from tests.integration.client.helpers import WAIT_S, receive, texts
 from tests.support.broker import SOURCES, BrokerPair
 from tests.support.server import server
@@ -234,6 +237,31 @@ def test_a_received_large_message_can_be_sent_on_and_browsed(
     session.create_producer(other).send(got)
     (again,) = receive(session.create_consumer(other), 1)
     check_large(again, large_file)
+
+
+@pytest.mark.parametrize("call", ["receive_no_wait", "receive", "rollback"])
+def test_a_large_message_for_which_there_is_no_room_keeps_no_call_waiting(
+    connect: Connect, queue_name: str, large_file: Path, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    """It takes the one credit of a consumer without prefetch, so the broker has nothing to give back."""
+    connection = connect()
+    session = connection.create_session(transacted=True)
+    queue = session.create_queue(queue_name)
+    consumer = session.create_consumer(queue, prefetch=0)
+    producer = connection.create_session().create_producer(queue)
+    monkeypatch.setattr(Spool, "append", Mock(side_effect=OSError(ENOSPC, "No space left on device")))
+    with large_file.open("rb") as file:
+        producer.send(BytesMessage(stream=file))
+    if call == "receive_no_wait":
+        assert consumer.receive_no_wait() is None
+    else:
+        assert consumer.receive(0.01) is None
+    if call == "rollback":
+        session.rollback()
+    producer.send(TextMessage("small"))
+    assert texts(receive(consumer, 1)) == ["small"]
+    monkeypatch.undo()
+    check_large(receive(connection.create_session().create_consumer(queue), 1)[0], large_file)
 
 
 def test_large_messages_of_a_topic_reach_every_subscription(

@@ -1,16 +1,26 @@
-"""What the application gives back after a failover before the broker has sent it again, without sockets."""
+"""What comes and is not the application's, and who waits for it, without sockets.
+
+It gave that back after a failover before the broker had sent it again; or it is a large message that cannot be had.
+"""
 
 from __future__ import annotations
 
+from errno import ENOSPC
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
+
+import pytest
 
 from legato.amqp import names
-from legato.amqp.engine.events import Attached, Transfer
+from legato.amqp.codec.header import Header
+from legato.amqp.codec.message import DataBody, encode_message
+from legato.amqp.engine.events import Attached, Transfer, TransferAborted, TransferPart
 from legato.amqp.engine.outcomes import DELIVERY_FAILED, Outcome
 from legato.client.failover.contract import CONTRACTS
 from legato.client.links.receiver_end import ReceiverEnd
 from legato.client.links.session_state import AcknowledgeMode
+from legato.client.messages.large import Spool
 from legato.limits import MAX_FRAME_BYTES
 
 
@@ -26,6 +36,9 @@ class NewLink:
 
     def add_credit(self, count: int) -> None:
         self.credit += count
+
+    def drain(self) -> None:
+        """The broker answers later, if anything is left of the credit."""
 
     def settle(self, handle: int, outcome: Outcome) -> None:
         self.settled[handle] = outcome
@@ -43,6 +56,7 @@ def consumer(prefetch: int) -> ReceiverEnd:
             receiver=lambda name, source, properties: NewLink(properties),
             connection=SimpleNamespace(remote_max_frame_bytes=MAX_FRAME_BYTES),
         ),
+        report=lambda error: None,
         restored=lambda end: None,
         touch=lambda: None,
     )
@@ -107,3 +121,26 @@ def test_what_was_given_back_and_went_elsewhere_is_a_message_like_any_other_when
     send(end, 1, 2)
     assert link.settled == {2: DELIVERY_FAILED}
     assert [delivery.seq for delivery in end.incoming.inbox] == [1]
+
+
+@pytest.mark.parametrize("how", ["is aborted", "cannot be had"])
+def test_who_waits_for_what_comes_hears_of_a_large_message_that_does_not(
+    how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a prefetch it took the one credit that there is: the broker has none left to give back."""
+    monkeypatch.setattr(Spool, "append", Mock(side_effect=OSError(ENOSPC, "No space left on device")))
+    end = consumer(prefetch=0)
+    link = answer(end)
+    answered: list[bool] = []
+    end.probe(lambda: answered.append(True))
+    assert (link.credit, answered) == (1, [])
+    link.credit -= 1
+    if how == "is aborted":
+        end.on_aborted(TransferAborted(link))
+    else:
+        data = encode_message(header=Header(), body=DataBody(b"x"))
+        end.on_part(TransferPart(link, 1, (1).to_bytes(8, "big"), data, True, True, False, None))
+        assert list(link.settled) == [1]
+    assert answered == [True]
+    end.want()
+    assert link.credit == 1

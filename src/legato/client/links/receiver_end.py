@@ -268,13 +268,18 @@ class ReceiverEnd(DispositionEnd):
             return
         event.link.settle(event.delivery, Modified(delivery_failed=True, undeliverable_here=True, text=str(problem)))
         self.channel.report(JMSError(f"A message of {self.source.destination} cannot be had: {problem}"))
-        self._credit -= 1
-        self.grant()
+        self._spend_in_vain()
 
     def on_aborted(self, event: TransferAborted) -> None:
         """A large message does not come after all."""
         self._download.forget()
+        self._spend_in_vain()
+
+    def _spend_in_vain(self) -> None:
+        """A message took credit and does not come: with none left the broker has nothing to give back."""
         self._credit -= 1
+        if self._credit == 0 and self._drained:
+            self._run_drained()
         self.grant()
 
     def announce(self, delivery: Delivery) -> None:
