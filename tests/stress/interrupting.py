@@ -10,10 +10,13 @@ closed. Nothing may be lost, nothing may hang, and what was told must be true.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import itertools
 import signal
+import socket
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -29,11 +32,14 @@ from legato.client import (
     QueueRequestor,
     Session,
     TextMessage,
+    TransactionRolledBackError,
 )
 from tests.support.broker import broker_pair
 
 HANGS_AFTER_S = 60.0
 COMES_S = 30.0
+LOOK_S = 0.001
+"""Between two looks at what says nothing by itself."""
 TEXTS = ["0", "1", "2"]
 
 _names = itertools.count(1)
@@ -347,6 +353,29 @@ def rollback_and_go_on(stage: Stage) -> Telling:
     stage.has_left([])
 
 
+def replay_again(stage: Stage) -> Telling:
+    """Called again it sends the rest of what the lost transaction had sent, and the commit has each message once."""
+    with stage.session() as session:
+        producer = session.create_producer(session.create_queue(stage.name))
+        for text in TEXTS:
+            producer.send(TextMessage(text))
+        transport = stage.connection._transport
+        wire = transport.wire
+        assert wire is not None
+        transport.post(wire._socket.shutdown, socket.SHUT_RDWR)
+        transport.hurry()
+        while not session.transaction_doomed:
+            time.sleep(LOOK_S)
+        with contextlib.suppress(TransactionRolledBackError):
+            session.commit()
+        returned, count = yield session.replay
+        rest = session.replay()
+        assert rest <= len(TEXTS), f"{rest} messages were sent again"
+        assert not returned or (count, rest) == (len(TEXTS), 0)
+        session.commit()
+    stage.has_left(TEXTS)
+
+
 def acknowledge_again(stage: Stage) -> Telling:
     """Called again it returns when all is acknowledged."""
     stage.fill()
@@ -486,6 +515,7 @@ STORIES: dict[str, tuple[Story, tuple[AcknowledgeMode, ...]]] = {
     "commit, then go on": (commit_and_go_on, (TRANSACTED,)),
     "rollback, then again": (rollback_again, (TRANSACTED,)),
     "rollback, then go on": (rollback_and_go_on, (TRANSACTED,)),
+    "replay, then again": (replay_again, (TRANSACTED,)),
     "acknowledge": (acknowledge_again, (CLIENT, INDIVIDUAL)),
     "recover": (recover_again, (CLIENT, INDIVIDUAL)),
     "create a consumer": (create_consumer, (AUTO, TRANSACTED)),

@@ -248,10 +248,11 @@ class Session(SessionSteps[MessageProducer, MessageConsumer, QueueBrowser]):
         """Send again, in the current transaction, what the last one had sent that a failover aborted (promise 3).
 
         What turns out to have been committed after all is not sent again (see `commit_outcome()`). For applications
-        that do not compute their sends anew from what they receive again.
+        that do not compute their sends anew from what they receive again. If the call is interrupted, the next one
+        sends the rest: call it before `commit()`.
 
         Returns:
-            How many messages that were.
+            How many messages this call has sent.
 
         Raises:
             IllegalStateError: the session is not transacted, one of the producers is closed, or it is not known yet

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -64,7 +65,7 @@ class SessionTransactions:
         self._tell_duplicates = tell_duplicates
         self._open_ids = open_ids
         self._decide_at_once = decide_at_once
-        self._disposed: list[tuple[SenderEnd, Send]] = []
+        self._disposed: deque[tuple[SenderEnd, Send]] = deque()
         """What the transaction had sent that was rolled back last."""
 
     def commit(self) -> Steps[None]:
@@ -96,11 +97,11 @@ class SessionTransactions:
             if transaction is not None:
                 # What was sent since belongs to what the application takes for committed.
                 since = yield from self._end(commit=False)
-                self._disposed = [*transaction.sends, *since.sends]
+                self._disposed = deque([*transaction.sends, *since.sends])
                 self.untold = None
             else:
                 transaction = yield from self._end(commit=True)
-                self._disposed = [] if transaction.outcome else list(transaction.sends)
+                self._disposed = deque(() if transaction.outcome else transaction.sends)
             self._guard.channel.hear_abort()
             if not transaction.outcome:
                 error = _failure_of(transaction)
@@ -194,17 +195,18 @@ class SessionTransactions:
             yield from self._undertakings.hear()
             yield from self._end(commit=False)
             self._guard.channel.hear_abort()
-            self._disposed = []
+            self._disposed = deque()
             self.untold = None
 
     def replay(self) -> int:
         """Send again, in the current transaction, what the last one had sent that a failover aborted (promise 3).
 
         What turns out to have been committed after all is not sent again (see `commit_outcome()`). For applications
-        that do not compute their sends anew from what they receive again.
+        that do not compute their sends anew from what they receive again. If the call is interrupted, the next one
+        sends the rest: call it before `commit()`.
 
         Returns:
-            How many messages that were.
+            How many messages this call has sent.
 
         Raises:
             IllegalStateError: the session is not transacted, one of the producers is closed, or it is not known yet
@@ -217,23 +219,30 @@ class SessionTransactions:
             if self._undertakings.current is not None:
                 raise IllegalStateError("A commit() or rollback() was interrupted: call it again to learn its outcome.")
             self.untold = None
-            disposed, self._disposed = self._disposed, []
-            disposed = [(end, send) for end, send in disposed if not _is_stored(send)]
-            for end, _ in disposed:
-                if end.closed or end.closing:
-                    self._disposed = disposed
-                    raise IllegalStateError(
-                        "A producer of the rolled back transaction is closed; nothing was replayed."
-                    )
-            for end, send in disposed:
-                outgoing = end.outgoing
-                outgoing.last_number += 1
-                again = Send(outgoing.last_number, send.data, send.message, current, stream=send.stream)
-                again.repeats = send.transaction
-                current.sends.append((end, again))
-                outgoing.waiting.append(again)
-                self._guard.channel.wake_sender(end)
-            return len(disposed)
+            disposed = self._disposed = deque(each for each in self._disposed if not _is_stored(each[1]))
+            if any(end.closed or end.closing for end, _ in disposed):
+                raise IllegalStateError("A producer of the rolled back transaction is closed; nothing was replayed.")
+            count = len(disposed)
+            try:
+                while disposed:
+                    self._send_again(*disposed[0], current)
+            except BaseException:
+                # Perhaps the I/O thread was not told of the last one.
+                channel = self._guard.channel
+                channel.transport.post(channel.look_again)
+                channel.transport.wake()
+                raise
+            return count
+
+    def _send_again(self, end: SenderEnd, send: Send, current: Transaction) -> None:
+        outgoing = end.outgoing
+        number = outgoing.last_number + 1
+        outgoing.last_number = number
+        again = Send(number, send.data, send.message, current, stream=send.stream)
+        again.repeats = send.transaction
+        # One step: a transaction must not have what is not sent, and what is left is for the next call.
+        current.sends.append((end, again)); outgoing.waiting.append(again); self._disposed.popleft()  # fmt: skip  # noqa: E702
+        end.channel.wake_sender(end)
 
     def commit_outcome(self, transaction_id: bytes) -> Steps[bool | None]:
         """What became of a transaction, of this client or another one (CONTRACT E14).
@@ -267,7 +276,7 @@ class SessionTransactions:
     def end_aborted(self) -> Steps[None]:
         """End what a failover aborted, as if the application had rolled back; `replay()` may send it again."""
         transaction = yield from self._end(commit=False)
-        self._disposed = list(transaction.sends)
+        self._disposed = deque(transaction.sends)
 
     def _required(self) -> Transaction:
         if self.current is None:
@@ -285,7 +294,7 @@ class SessionTransactions:
             if self.current is not transaction:
                 return
             if commit and not transaction.outcome:
-                self._disposed = list(transaction.sends)
+                self._disposed = deque(transaction.sends)
                 self.untold = transaction
             self.current = following
 
