@@ -18,15 +18,15 @@ from legato.core.staged_batches import Stage
 from legato.server.links.subscriptions import SubscriptionLinks
 from legato.server.messages.commits import Commits
 
-_extent_of = Assignments._extent_of
+_extents_of = Assignments._extents_of
 _pass_over = Lane.pass_over
 _durable = Stage.durable
 _begin_selecting = DispatchModes._begin_selecting
 
 
-def bytes_for_good(self: Assignments, assignment: Assignment, through: int) -> Extent:
+def bytes_for_good(self: Assignments, assignment: Assignment, through: int) -> list[Extent]:
     """What a pipeline is done with is counted among the bytes of its assignment for ever."""
-    return Extent(_extent_of(self, assignment, through).count, 0)
+    return [Extent(each.last, each.count, 0) for each in _extents_of(self, assignment, through)]
 
 
 def floors_passed_over(self: Lane, run: Run, floor: int) -> list[int]:

@@ -140,7 +140,7 @@ FAULTS = [
     Fault(Undertakings, "hear", mistakes_of_clients.hear_nothing),
     Fault(ReceiverEnd, "look", mistakes_of_clients.lazy_and_silent),
     Fault(TemporaryEnd, "connection_lost", mistakes_of_clients.deletion_forgotten),
-    Fault(Assignments, "_extent_of", mistakes_of_pipelines.bytes_for_good),
+    Fault(Assignments, "_extents_of", mistakes_of_pipelines.bytes_for_good),
     Fault(Lane, "pass_over", mistakes_of_pipelines.floors_passed_over),
     Fault(Stage, "durable", mistakes_of_pipelines.batches_passed_over),
     Fault(NumberedProducers, "forget_unused", mistakes_of_pipelines.sinks_forgotten),
