@@ -36,6 +36,8 @@ POLL_S = 0.005
 LAPSE_MIN_S = 2 * CHECK_MS / 1000
 LAPSE_MAX_S = 2.0
 LAPSE_POLL_S = 0.02
+PASSES_ON_S = 1.0
+"""A backup that only passes the lock on to a primary that comes back has it for less than this."""
 
 
 async def stand_by(
@@ -49,11 +51,15 @@ async def stand_by(
 ) -> Takeover | None:
     """Wait until the store's lock is ours; None if we were told to stop instead (CONTRACT B2).
 
+    Where `ha.failover_on_server_shutdown` is off, who has heard a primary that was told to stop passes the lock on: it
+    is for one that comes back, and has heard none.
+
     Args:
         report: is told what is heard of the primary, and what not.
         is_recorded: whether the primary can read of us among the members of the store.
         adopt: is told the intervals that the primary says, if they are others than ours.
     """
+    has_heard = False
     while not stop.is_set():
         watcher = Watcher(
             lock,
@@ -69,15 +75,33 @@ async def stand_by(
         lock.listen_to(partial(_silence_ms, watcher, clock))
         if not await _wait_for_lock(lock, watcher, stop):
             return None
+        has_heard = has_heard or watcher.watch.heartbeats > 0
         left = lock.predecessor.left if lock.predecessor else ""
         _say_why(lock.predecessor, watcher.lost_for_ms)
-        if config.ha.failover_on_server_shutdown or not watcher.watch.heartbeats or left != SHUTDOWN:
+        if config.ha.failover_on_server_shutdown or not has_heard or left != SHUTDOWN:
             unserved = lock.predecessor is None and not lock.is_on_new_file
             return Takeover(left or (RETURNED if unserved else CRASHED), watcher.lost_for_ms)
         log.info("= the primary was told to stop: its backups wait for another one")
         lock.release(SHUTDOWN)
-        await until_taken(lock, stop)
+        await _until_served(lock, stop)
     return None
+
+
+async def _until_served(lock: Arbiter, stop: asyncio.Event) -> None:
+    """Wait until somebody serves, or has had the lock for so long that it is no backup that passes it on, as we did.
+
+    Other backups do so, one after the other; who went back to waiting for the lock then would get it again.
+    """
+    loop = asyncio.get_running_loop()
+    last, since = lock.holder(), loop.time()
+    while (holder := lock.holder()) is not None and not (holder.token and not holder.left):
+        if holder != last:
+            last, since = holder, loop.time()
+        if not holder.left and loop.time() - since >= PASSES_ON_S:
+            return
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(stop.wait(), POLL_S)
+            return
 
 
 def _say_why(last: Holder | None, lost_for_ms: int) -> None:

@@ -1,0 +1,89 @@
+"""`failover_on_server_shutdown = false` with several backups: none of them takes over, whatever the others do."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from legato.ha.lock import StoreLock
+from legato.processes.log_servers import LogServers
+from legato.server.process.standby import POLL_S, SHUTDOWN
+from legato.testing.log_servers import log_servers
+from tests.integration.ha.test_switchover import STAYS
+from tests.support.replicated import Group
+from tests.support.server import Server, server
+
+WAITS = "its backups wait for another one"
+
+
+@pytest.fixture(scope="module")
+def servers() -> Iterator[LogServers]:
+    with log_servers() as running:
+        yield running
+
+
+@pytest.fixture
+def group(servers: LogServers, tmp_path: Path) -> Iterator[Group]:
+    group = Group(servers, tmp_path)
+    yield group
+    group.kill_all()
+
+
+def stop_and_start_again(primary: Server, *backups: Server) -> None:
+    """It serves again, and nobody has meanwhile."""
+    for backup in backups:
+        backup.wait_for_log("heartbeats of epoch 1")
+    assert primary.stop() == 0
+    for backup in backups:
+        backup.wait_for_log(WAITS)
+    primary.start()
+    primary.wait_for_role("active")
+    assert [backup.role for backup in backups] == ["backup"] * len(backups)
+    assert not any("activating" in backup.log.read_text().split(WAITS)[-1] for backup in backups)
+
+
+def test_backups_of_one_store_wait_for_the_primary_to_come_back(tmp_path: Path) -> None:
+    with ExitStack() as stack:
+        primary, *backups = (stack.enter_context(server(tmp_path / "store", environment=STAYS)) for _ in range(4))
+        stop_and_start_again(primary, *backups)
+
+
+def test_backups_with_a_replicated_log_wait_for_the_primary_to_come_back(group: Group) -> None:
+    stays = STAYS | {"LEGATO_REPLICATION_LEASE_S": "5"}
+    primary = group.start("one", "active", **stays)
+    backups = [group.start(name, "backup", **stays) for name in ("two", "three", "four")]
+    stop_and_start_again(primary, *backups)
+
+
+def test_a_backup_that_sees_another_one_pass_the_lock_on_does_not_take_it(tmp_path: Path) -> None:
+    """Another took the lock, and let go of it again, as it had heard a primary too; who saw that served."""
+    store = tmp_path / "store"
+    with server(store, environment=STAYS) as primary, server(store, environment=STAYS) as backup:
+        backup.wait_for_log("heartbeats of epoch 1")
+        assert primary.stop() == 0
+        backup.wait_for_log(WAITS)
+        another = StoreLock(store)
+        assert another.acquire_blocking()
+        time.sleep(50 * POLL_S)  # Time to see it. If that is not enough the test shows less.
+        another.release(SHUTDOWN)
+        primary.start()
+        primary.wait_for_role("active")
+        assert backup.role == "backup"
+
+
+def test_a_backup_that_waits_takes_over_from_one_that_died_before_it_served(tmp_path: Path) -> None:
+    """It came back, and was killed while it began its epoch: nobody would serve for ever."""
+    store = tmp_path / "store"
+    with server(store, environment=STAYS) as primary, server(store, environment=STAYS) as backup:
+        backup.wait_for_log("heartbeats of epoch 1")
+        assert primary.stop() == 0
+        backup.wait_for_log(WAITS)
+        another = StoreLock(store)
+        assert another.acquire_blocking()
+        assert another._file is not None
+        another._file.close()  # As the system does when its process is killed.
+        backup.wait_for_role("active")
