@@ -41,6 +41,8 @@ class _Getter(NamedTuple):
 
     session: Session
     consumer: MessageConsumer
+    connected: int
+    """Of which of the connections of a `BrokerConnection` it is."""
 
 
 class _Held(NamedTuple):
@@ -373,7 +375,7 @@ class Channel(base.StdChannel):  # type: ignore[misc]
         while True:
             with self.connection.used():
                 getter = self._getters.get(queue)
-                if getter is None:
+                if getter is None or getter.connected != self.connection.connected:
                     getter = self._getters[queue] = self._new_getter(queue)
                 message = getter.consumer.receive_no_wait()
                 if message is None:
@@ -392,10 +394,10 @@ class Channel(base.StdChannel):  # type: ignore[misc]
 
     def _new_getter(self, queue: str) -> _Getter:
         session = self.connection.new_session(AcknowledgeMode.INDIVIDUAL)
-        destination = self._binding_of(queue).destination
+        destination, connected = self._binding_of(queue).destination, self.connection.connected
         if isinstance(destination, Topic):
-            return _Getter(session, session.create_shared_consumer(destination, queue, prefetch=0))
-        return _Getter(session, session.create_consumer(destination, prefetch=0))
+            return _Getter(session, session.create_shared_consumer(destination, queue, prefetch=0), connected)
+        return _Getter(session, session.create_consumer(destination, prefetch=0), connected)
 
     # -- settlement --------------------------------------------------------------------------------------
 

@@ -29,7 +29,10 @@ if TYPE_CHECKING:
 log = logging.getLogger("legato.kombu")
 
 RECONNECT_ATTEMPTS = 80
-"""Rounds through all brokers before a publication raises, about a minute with the client's pauses; consumers go on."""
+"""Rounds through all brokers before a publication raises, about a minute with the client's pauses; consumers go on.
+
+The connection that sends is gone for good then. What is sent next looks for a broker anew.
+"""
 CLOSE_TIMEOUT_S = 10.0
 """The longest that closing waits for a broker to confirm what it was sent, if `connection_options` does not say."""
 BROADCAST_WAIT_S = 1.0
@@ -73,15 +76,27 @@ class BrokerConnection:
             options = {"close_timeout_s": CLOSE_TIMEOUT_S, **options}
         self._options = options
         self._returned = threading.Event()
+        self.connected = 0
+        """How often it has connected for what it sends, and for `new_session`."""
         with translated():
-            sender = ConnectionFactory(uri, **{"reconnect_attempts": RECONNECT_ATTEMPTS, **short_wait(uri), **options})
-            self._connection = sender.create_connection()
-            self._connection.exception_listener = _on_exception
-            self._connection.failover_listener = lambda _: self._returned.set()
-            self._connection.start()
-            self._sender = Sender(self._connection)
+            self._connect()
         self._broadcasts: tuple[Connection, Sender] | None = None
         """A connection that gives up soon, for transient messages to many."""
+
+    def _connect(self) -> None:
+        """Have a connection that sends, or another one in the place of one that is gone for good."""
+        options = {"reconnect_attempts": RECONNECT_ATTEMPTS, **short_wait(self.uri), **self._options}
+        connection = ConnectionFactory(self.uri, **options).create_connection()
+        try:
+            connection.exception_listener = _on_exception
+            connection.failover_listener = lambda _: self._returned.set()
+            connection.start()
+            self._sender = Sender(connection)
+        except BaseException:
+            connection.close()
+            raise
+        self._connection = connection
+        self.connected += 1
 
     @property
     def usable(self) -> bool:
@@ -90,6 +105,15 @@ class BrokerConnection:
 
     @contextmanager
     def _used(self) -> Iterator[None]:
+        with self._held():
+            if self._connection.lost is not None:
+                with contextlib.suppress(JMSError):
+                    self._connection.close()
+                self._connect()
+            yield
+
+    @contextmanager
+    def _held(self) -> Iterator[None]:
         if not self.usable:
             raise BrokerLostError(
                 "The connection is closed."
@@ -143,8 +167,10 @@ class BrokerConnection:
         Raises:
             BrokerAwayError: there is no broker, or it was lost meanwhile; whether it has the message is not known.
         """
-        with self._used():
+        with self._held():
             self._demand_broker()
+            if self._broadcasts is not None and self._broadcasts[0].lost is not None:
+                self._close_broadcasts()
             try:
                 _, sender = self._broadcasts or self._open_broadcasts()
                 if copies := copies_of(sender.table):
@@ -185,10 +211,12 @@ class BrokerConnection:
     def _demand_broker(self) -> None:
         """Wait a moment for a broker, if there is none.
 
+        If the connection that sends is gone for good, the one that broadcasts finds out.
+
         Raises:
             BrokerAwayError: none came.
         """
-        if self._connection.host is not None:
+        if self._connection.host is not None or self._connection.lost is not None:
             return
         self._returned.clear()
         if self._connection.host is None and not self._returned.wait(BROADCAST_WAIT_S):

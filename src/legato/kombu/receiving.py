@@ -302,9 +302,7 @@ class Receiving:
 
     def _on_exception(self, error: JMSError) -> None:
         """The listener hears of the end of the connection, and of less."""
-        try:
-            self._connection.create_session()
-        except JMSError:
+        if self._connection.lost is not None:
             self._fail(error)
         else:
             log.warning("! %s", sentence(error))

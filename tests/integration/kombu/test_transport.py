@@ -21,7 +21,7 @@ import legato.kombu
 from legato.errors import ConfigError
 from legato.kombu.bindings import TABLE, Binding, BindingTable
 from legato.kombu.connection import BrokerConnection
-from legato.kombu.errors import BrokerAwayError
+from legato.kombu.errors import BrokerAwayError, BrokerLostError
 from legato.kombu.sending import MessageCopy
 from legato.testing import LocalBroker, Network, broker, broker_pair
 from tests.support.monitored import until
@@ -548,3 +548,39 @@ def test_a_broadcast_whose_broker_is_lost_meanwhile_waits_only_a_moment(tmp_path
                 connection.broadcast(look)
         connection.close()
     assert seen == [set()]
+
+
+def test_a_connection_that_gave_up_looking_for_a_broker_looks_again_when_it_is_used(tmp_path: Path) -> None:
+    """As a worker does after a long outage, whose heartbeats nobody repeats."""
+    options = {"reconnect_attempts": 3, "reconnect_delay_max_s": 0.01, "connect_wait_s": 0.1, "close_timeout_s": 0.3}
+    with server(tmp_path / "store") as lost:
+        url = f"legato://127.0.0.1:{lost.port}"
+        with Connection(url, transport_options={"connection_options": options}) as client:
+            channel, connection = client.default_channel, client.connection
+            assert channel.basic_get("got") is None
+            lost.kill()
+            until(lambda: connection._connection.lost is not None)
+            with pytest.raises(BrokerAwayError, match="no broker at the moment"):
+                connection.broadcast(lambda table: [])
+            with pytest.raises(BrokerLostError):
+                channel.basic_get("got")
+            with pytest.raises(BrokerLostError):
+                client.Producer(channel).publish("two", routing_key="got")
+            lost.start()
+            until(lambda: _looks(connection))
+            client.Producer(channel).publish("two", routing_key="got")
+            assert channel.basic_get("got", no_ack=True).payload == "two"
+            assert connection is client.connection
+
+
+def _looks(connection: BrokerConnection) -> bool:
+    """Whether a transient message to many finds a broker."""
+
+    def look(table: BindingTable) -> list[MessageCopy]:
+        seen.append(table.all())
+        return []
+
+    seen: list[set[Binding]] = []
+    with suppress(BrokerAwayError):
+        connection.broadcast(look)
+    return bool(seen)

@@ -393,6 +393,11 @@ class ConnectionSteps(Generic[_Session]):
         return None if wire is None else str(wire.host)
 
     @property
+    def lost(self) -> JMSError | None:
+        """Why it is gone for good; None while it is not."""
+        return self._transport.error
+
+    @property
     def group(self) -> str:
         """The group of brokers that serves it, as they say; empty if there are no groups."""
         return self._transport.connecting.group
