@@ -54,8 +54,8 @@ def test_backups_of_one_store_wait_for_the_primary_to_come_back(tmp_path: Path) 
 
 def test_backups_with_a_replicated_log_wait_for_the_primary_to_come_back(group: Group) -> None:
     stays = STAYS | {"LEGATO_REPLICATION_LEASE_S": "5"}
-    primary = group.start("one", "active", **stays)
-    backups = [group.start(name, "backup", **stays) for name in ("two", "three", "four")]
+    primary = group.start("one", "active", None, **stays)
+    backups = [group.start(name, "backup", None, **stays) for name in ("two", "three", "four")]
     stop_and_start_again(primary, *backups)
 
 
