@@ -23,7 +23,7 @@ REPORT_S = 10.0
 
 def main(arguments: list[str] | None = None) -> int:
     """Run seeds and say which broke a promise; 0 if none did."""
-    parser = argparse.ArgumentParser(prog="python -m simulator", description=__doc__)
+    parser = argparse.ArgumentParser(allow_abbrev=False, prog="python -m simulator", description=__doc__)
     parser.add_argument("seed", nargs="?", type=int, help="run this seed alone, and say all about it")
     parser.add_argument("--seeds", type=int, default=100, metavar="N", help="how many seeds to run")
     parser.add_argument("--first", type=int, default=1, metavar="K", help="the first of them")
