@@ -33,7 +33,7 @@ class Disposal(msgspec.Struct, frozen=True):
 
 
 class Transaction:
-    """A declared transaction. `owner` is the shell's handle of the connection that declared it.
+    """A declared transaction. `owner` is the shell's handle of the connection that declared it, `realm` its user's.
 
     `failed` is the reason why it can only roll back, once there is one.
     """
@@ -49,15 +49,17 @@ class Transaction:
         "id",
         "larges",
         "owner",
+        "realm",
         "repeats",
         "sends",
         "told",
         "unsettled",
     )
 
-    def __init__(self, txn_id: bytes, owner: Any) -> None:
+    def __init__(self, txn_id: bytes, owner: Any, realm: str = "") -> None:
         self.id = txn_id
         self.owner = owner
+        self.realm = realm
         self.bytes = 0
         self.sends: list[tuple[Node, Outgoing]] = []
         self.larges: list[int] = []

@@ -61,12 +61,16 @@ class Transactions:
         """The counter of the last one."""
         self.committing: set[bytes] = set()
 
-    def declare(self, owner: Any) -> bytes:
-        """A new transaction of the connection `owner` (AMQP 4.2)."""
+    def declare(self, owner: Any, realm: str = "") -> bytes:
+        """A new transaction of the connection `owner` (AMQP 4.2).
+
+        Args:
+            realm: whose it is: another connection of the same may ask for its outcome, and end it so.
+        """
         # A counter that is a time tells for how long the outcome is known: by the clock that outcomes are kept by.
         self._last = max(self._last + 1, self._kernel.steady.now_us)
         txn_id = make_txn_id(self._kernel.epoch, self._last)
-        self._open[txn_id] = Transaction(txn_id, owner)
+        self._open[txn_id] = Transaction(txn_id, owner, realm)
         return txn_id
 
     def find(self, txn_id: bytes, owner: Any) -> Transaction | None:
@@ -126,7 +130,7 @@ class Transactions:
             transaction.disposals[message] = disposal
         return True
 
-    def discharge(self, txn_id: bytes, owner: Any, *, fail: bool, token: Any) -> None:
+    def discharge(self, txn_id: bytes, owner: Any, *, fail: bool, token: Any, realm: str = "") -> None:
         """End a transaction; `Discharged` or `DischargeRefused` will carry `token`.
 
         A client whose commit was cut off discharges again, on another connection, to learn the outcome (promise 2):
@@ -135,6 +139,9 @@ class Transactions:
         transaction = self._open.get(txn_id)
         if transaction is None:
             self._discharge_again(txn_id, fail, token)
+        elif transaction.realm != realm:
+            # Ids can be guessed; nobody rolls back what is another user's.
+            self._kernel.emit(DischargeRefused(token, UNKNOWN_TXN, "this user declared no such transaction"))
         elif transaction.owner is not owner:
             self.roll_back(transaction, "superseded")
             self._kernel.emit(DischargeRefused(token, ROLLED_BACK, "rolled back when its connection was lost"))

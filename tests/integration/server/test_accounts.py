@@ -16,6 +16,7 @@ from legato.amqp.engine.terminus import Terminus
 from legato.client import ConnectionFactory
 from legato.errors import JMSError
 from tests.integration.server.conftest import Connect
+from tests.integration.server.test_management import Manager
 from tests.integration.server.wire import attach, durable
 from tests.support.amqp_peer import AmqpPeer, Refused, text
 from tests.support.monitored import until
@@ -29,6 +30,7 @@ anonymous = true
 few = "few"
 linked = "linked"
 maker = "maker"
+asker = "asker"
 slow = "slow"
 greedy = "greedy"
 good = "good"
@@ -40,6 +42,8 @@ connections = 2
 links = 3
 sessions = 2
 [limits.users.maker]
+creations_per_minute = 4
+[limits.users.asker]
 creations_per_minute = 4
 [limits.users.slow]
 messages_per_s = 20
@@ -129,6 +133,19 @@ def test_what_is_created_is_bounded_by_the_minute(connect: Connect) -> None:
         with pytest.raises(Refused, match=f"{LIMIT}: The user 'maker' may create 4 queues, topics and subscriptions"):
             peer.receiver(name, 1)
     peer.receiver("made.1", 1)
+
+
+def test_what_management_creates_counts_however_it_is_spelled(connect: Connect) -> None:
+    """`create` in capitals was done, and not counted; so was the target of a move."""
+    peer = login(connect, "asker")
+    manager = Manager(peer)
+    manager.ask("create", "asked.1")
+    for operation, arguments in (("CREATE", {}), ("Create", {}), ("MOVE", {"to": "asked.4"})):
+        assert manager.ask(operation, "asked.1" if operation == "MOVE" else f"asked.{operation}", **arguments)[0] == 200
+    for operation, arguments in (("CREATE", {}), ("move", {"to": "asked.5"})):
+        status, said = manager.ask(operation, "asked.1" if operation == "move" else "asked.6", **arguments)
+        assert (status, "may create 4" in said) == (429, True)
+    assert manager.ask("move", "asked.1", to="asked.4")[0] == 200, "a target that is there counts for nothing"
 
 
 def test_who_sends_more_than_it_may_waits_and_loses_nothing(connect: Connect) -> None:

@@ -11,7 +11,7 @@ from legato.amqp import names
 from legato.amqp.codec.header import Header
 from legato.amqp.codec.message import DataBody, Properties, encode_message
 from legato.amqp.engine.events import Closed
-from legato.amqp.engine.outcomes import ACCEPTED, Rejected
+from legato.amqp.engine.outcomes import ACCEPTED, Rejected, Transactional
 from legato.amqp.engine.terminus import Terminus
 from legato.client import ConnectionFactory, Topic
 from tests.integration.server.test_logins import add
@@ -126,3 +126,22 @@ def test_the_same_user_may_take_its_own_container_over(login: Callable[..., Amqp
     factory = ConnectionFactory(f"amqp://ann:x@127.0.0.1:{first.socket.getpeername()[1]}", client_id="other")
     with factory.create_connection():
         assert not any(isinstance(event, Closed) for event in first.events)
+
+
+def test_nobody_ends_another_users_transaction(login: Callable[..., AmqpPeer]) -> None:
+    """Ids tell the epoch and the time: they can be guessed. A guess rolled back what another user had under way."""
+    ann, bob = login("ann"), login("bob")
+    coordinator = ann.coordinator()
+    txn_id = ann.declare(coordinator)
+    outcome = ann.send(ann.sender("ours"), text(b"x"), txn_id=txn_id)
+    assert isinstance(outcome, Transactional)
+    answer = bob.discharge(bob.coordinator(), txn_id)
+    assert isinstance(answer, Rejected)
+    assert answer.condition == "amqp:transaction:unknown-id"
+    assert ann.discharge(coordinator, txn_id) == ACCEPTED
+    # Another connection of the same user may: its client asks what became of a commit that was cut off.
+    txn_id = ann.declare(coordinator)
+    other = login("ann", "another")
+    answer = other.discharge(other.coordinator(), txn_id)
+    assert isinstance(answer, Rejected)
+    assert answer.condition == "amqp:transaction:rollback"

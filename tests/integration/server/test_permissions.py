@@ -13,6 +13,7 @@ import pytest
 from legato.amqp import names
 from legato.amqp.codec.header import Header
 from legato.amqp.codec.message import DataBody, Properties, encode_message
+from legato.amqp.codec.types import Symbol
 from legato.amqp.engine.events import Detached
 from legato.amqp.engine.outcomes import ACCEPTED, Accepted, Rejected, Transactional
 from legato.amqp.engine.terminus import Terminus
@@ -165,6 +166,23 @@ def test_temporary_queues_can_be_made_and_answered_to_by_who_may(login: Callable
         eve._attached(made)
 
 
+def test_another_clients_temporary_queue_is_not_browsed_without_the_right_to(login: Callable[[str], AmqpPeer]) -> None:
+    """With the capability of a topic the right to receive was asked for, which users of temporary queues have."""
+    root, ann = login("root"), login("ann")
+    made = root.session.receiver("t", source=Terminus(kind="source", dynamic=True))
+    root._attached(made)
+    for capability in ("topic", "queue"):
+        source = Terminus(
+            kind="source",
+            address=made.remote_source.address,
+            distribution_mode="copy",
+            capabilities=[Symbol(capability)],
+        )
+        link = ann.session.receiver(f"browse as {capability}", source=source)
+        with pytest.raises(Refused, match="browse on 'temp-queue://"):
+            ann._attached(link)
+
+
 ADMINISTERS = ("root",)
 OPERATES = ("op1", "root")
 VIEWS = ("eve", "op1", "root")
@@ -188,6 +206,8 @@ VIEWS = ("eve", "op1", "root")
         (OPERATES, "DELETE", "orders.new", {}),
         (ADMINISTERS, "RELOAD", "", {"type": "broker"}),
         (ADMINISTERS, "SWITCHOVER", "", {"type": "broker"}),
+        (ADMINISTERS, "COPY", "", {"type": "store", "holder": "00" * 32}),
+        (ADMINISTERS, "COPY", "", {"type": "group", "holder": "00" * 32}),
         (ADMINISTERS, "UPDATE", "", {"type": "broker"}),
         # What belongs to no type is not to be had by another one, which everybody may ask for.
         (USERS, "read", "", {"type": "group"}),

@@ -64,8 +64,12 @@ class ConsumerLinks:
             browses = source.distribution_mode == "copy" and wants_topic(source.capabilities) is not True
             operation = BROWSE if browses else RECEIVE
             node = self._nodes.find(address, source.capabilities, peer.rights, operation, peer.holdings)
-            if browses and isinstance(node, Topic) and peer.rights is not None:
-                peer.rights.demand(RECEIVE, node.address, True)
+            if peer.rights is not None:
+                if browses and isinstance(node, Topic):
+                    peer.rights.demand(RECEIVE, node.address, True)
+                elif source.distribution_mode == "copy" and not isinstance(node, Topic) and not browses:
+                    # A temporary queue is found whatever its capability says.
+                    peer.rights.demand(BROWSE, node.name)
             answer = self._echo(source)
             if (old := self._registry.holder(peer.container, link.name)) is not None:
                 self._temporaries.pass_on(node.name, old, link)

@@ -24,6 +24,7 @@ from legato.server.access.permissions import SEND, Denied
 from legato.server.links.link_roles import ManagementReplies
 from legato.server.links.nodes import Nodes
 from legato.server.links.refused import INTERNAL_ERROR, NOT_ALLOWED, NOT_FOUND, Refused
+from legato.server.links.subscription_names import DURABLE_PREFIX, VOLATILE_PREFIX
 from legato.server.management.operations import Operations
 from legato.server.management.requests import Pending, Rejection, Settled
 from legato.server.shell import Peer, Shell
@@ -41,6 +42,7 @@ _STATUS = {
     FULL: 429,
 }
 _CREATING = ("create", "open")
+"""Operations that make a node; so does a move to where there is none."""
 _BAD_REQUEST = 400
 _OK = 200
 _UNAVAILABLE = 503
@@ -66,7 +68,7 @@ class Management:
         arguments: dict[str, Any] = {}
         try:
             arguments = _arguments_of(message)
-            if arguments.get("operation") in _CREATING:
+            if self._creates(arguments):
                 peer.holdings.create()
             outcome = self._operations.perform(arguments, peer.rights, peer.realm)
         except (Refused, Refusal) as error:
@@ -110,6 +112,12 @@ class Management:
             outcome.failed = lambda why: self._answer(peer, message, _UNAVAILABLE, why, {})
         else:
             self._answer(peer, message, _OK, "OK", outcome)
+
+    def _creates(self, arguments: dict[str, Any]) -> bool:
+        operation, to = str(arguments.get("operation")).lower(), arguments.get("to")
+        if operation == "move" and isinstance(to, str) and not to.startswith((DURABLE_PREFIX, VOLATILE_PREFIX)):
+            return self._broker.directory.lookup(to) is None
+        return operation in _CREATING
 
     def _record(self, peer: Peer, arguments: dict[str, Any], decision: str, reason: str = "") -> None:
         self._shell.audit.say(

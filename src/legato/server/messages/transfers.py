@@ -287,7 +287,7 @@ class Transfers:
             if self._has_too_many(peer):
                 self._refuse_to_coordinate(port, event, FULL, TOO_MANY_TRANSACTIONS)
                 return
-            txn_id = self._broker.transactions.declare(peer)
+            txn_id = self._broker.transactions.declare(peer, peer.realm)
             port.declared.add(txn_id)
             peer.transactions.add(txn_id)
             link.settle(event.delivery, Declared(txn_id))
@@ -295,7 +295,7 @@ class Transfers:
             port.declared.discard(asked.txn_id)
             peer.transactions.discard(asked.txn_id)
             token: Any = DischargeToken(link, event.delivery, port)
-            self._broker.transactions.discharge(asked.txn_id, peer, fail=asked.fail, token=token)
+            self._broker.transactions.discharge(asked.txn_id, peer, fail=asked.fail, token=token, realm=peer.realm)
         self._owe(link, port)
 
     def _has_too_many(self, peer: Peer) -> bool:
