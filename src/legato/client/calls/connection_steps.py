@@ -251,8 +251,7 @@ class ConnectionSteps(Generic[_Session]):
             raise InvalidClientIDError(f"A client id is a text that is not empty, not {client_id!r}.")
         transport = self._transport
         outcome: list[JMSError | None] = []
-        settings = msgspec.structs.replace(transport.connecting.settings, container_id=client_id)
-        transport.post(transport.reopen, settings, outcome)
+        transport.post(transport.reopen, client_id, outcome)
         transport.hurry()
         yield Wait(transport.gate, lambda: outcome or transport.error)
         error = outcome[0] if outcome else transport.error

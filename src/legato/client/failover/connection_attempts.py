@@ -159,11 +159,10 @@ class ConnectionAttempts:
         if isinstance(error, RedirectedError) and not on_detour and self._uri.options.discover:
             self._detour = [*error.hosts]
 
-    def connected(self, wire: Wire) -> None:
-        """A broker let us in."""
-        if self.connected_once:
-            self._restoring = True
-        else:
+    def connected(self, wire: Wire, *, after_loss: bool) -> None:
+        """A broker let us in, perhaps after the connection was lost: then all is to be restored there."""
+        self._restoring = after_loss
+        if not self.connected_once:
             self.connected_once = True
             self._attempts = 0
         self._detour = []

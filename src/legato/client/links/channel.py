@@ -197,6 +197,9 @@ class Channel(ChannelEnds):
             for sender in list(self.senders):
                 sender.fail(error)
             self.report(error)
+        # Nothing more of it comes back after a loss of the connection.
+        for end in self._ends():
+            self.restored(end)
         self.touch()
 
     def close(self) -> None:

@@ -141,10 +141,12 @@ class CoordinatorEnd:
     def on_detached(self, event: Detached) -> None:
         """The broker refuses transactions, or gives them up: the session cannot go on."""
         link, self.link, self.attached = self.link, None, False
-        if link is None or self.channel.closing:
+        self.channel.restored(self)
+        if link is None:
             return
         link.close()
-        self.channel.restored(self)
+        if self.channel.closing:
+            return
         self.channel.fail(error_of(event.condition, event.description, "The broker does not coordinate transactions"))
 
     def on_flow(self, event: Flow) -> None:

@@ -93,6 +93,11 @@ class Outages:
         senders = [sender for channel in list(self._channels) for sender in list(channel.senders)]
         return sum(len(sender.outgoing.waiting) + len(sender.outgoing.unconfirmed) for sender in senders)
 
+    @property
+    def is_open(self) -> bool:
+        """Whether the connection was lost and not all is restored."""
+        return self._outage is not None
+
     # -- an outage ---------------------------------------------------------------------------------------
 
     def lost(self, wire: Wire, loss: Loss, began: float) -> None:

@@ -133,11 +133,12 @@ class ReceiverEnd(DispositionEnd):
     def on_detached(self, event: Detached) -> None:
         """The broker closed the link, or confirms that we did."""
         link, self.link, self.attached = self.link, None, False
-        if self.closing:
-            self._close_done()
-            return
         if link is not None:
             link.close()
+        if self.closing:
+            self._close_done()
+            self.channel.restored(self)
+            return
         what = (
             f"The consumer of {self.source.destination} {'was closed by the broker' if self.ready else 'was refused'}"
         )

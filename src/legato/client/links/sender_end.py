@@ -95,15 +95,18 @@ class SenderEnd:
     def on_detached(self, event: Detached) -> None:
         """The broker closed the link, or confirms that we did."""
         link, self.link, self.attached = self.link, None, False
-        if self.closing:
-            self._close_done()
-            return
         if link is not None:
             link.close()
+        if self.closing and not self.outgoing.under_way:
+            self._close_done()
+            self.channel.restored(self)
+            return
         what = f"The producer for {self.destination} was {'closed by the broker' if self.ready else 'refused'}"
         error = redirection(event, what) or error_of(event.condition, event.description, what)
         # Whoever asked has gone with the queue for replies, as is usual: that is no news. A send to it is refused.
         self.fail(error, usual=event.condition == "amqp:resource-deleted" and isinstance(self.destination, Temporary))
+        if self.closing:
+            self._close_done()
         self.channel.restored(self)
 
     def fail(self, error: JMSError, *, usual: bool = False) -> None:

@@ -15,6 +15,8 @@ import time
 from collections.abc import Callable
 from random import Random
 
+import msgspec
+
 from legato.amqp.engine.events import Closed, Event, SessionEnded
 from legato.amqp.engine.settings import Settings
 from legato.client.failover.connection_attempts import ConnectionAttempts
@@ -91,6 +93,8 @@ class Transport:
         self.forget = self.outages.forget
         self.uploading: set[SenderEnd] = set()
         """Producers that have a message on its way out of a file."""
+        self._naming: list[tuple[str, list[JMSError | None]]] = []
+        """Client ids that were given while there was no connection (`reopen`)."""
         self._stopping = False
         self._stop_deadline = 0.0
         self._mailbox = Mailbox()
@@ -308,28 +312,31 @@ class Transport:
         self._looked_at.add(host)
         return explained(host, error, tls=self._login.tls is not None)
 
-    def reopen(self, settings: Settings, outcome: list[JMSError | None]) -> None:
-        """Connect anew with other settings, before anything hangs on the connection; `outcome` gets the error or None.
+    def reopen(self, client_id: str, outcome: list[JMSError | None]) -> None:
+        """Connect anew under a client id, before anything hangs on the connection; `outcome` gets the error or None.
 
-        If that fails all stays as it was.
+        If that fails all stays as it was. Without a connection it waits for the next one: who comes back under a name
+        is let in whoever else has it.
         """
         old = self.wire
+        if old is None:
+            self._naming.append((client_id, outcome))
+            return
+        settings = msgspec.structs.replace(self.connecting.settings, container_id=client_id)
         error: JMSError | None = None
-        if old is not None:
-            try:
-                wire = establish(old.host, self._login, settings)
-            except JMSError as refusal:
-                error = refusal
-            except OSError as problem:
-                error = JMSError(f"{old.host} cannot be reached: {problem}.", linked=problem)
-            else:
-                old.engine.close()
-                old.flush()
-                self._mailbox.selector.unregister(old)
-                old.close()
-                self._adopt(wire)
-        if error is None:
+        try:
+            wire = establish(old.host, self._login, settings)
+        except JMSError as refusal:
+            error = refusal
+        except OSError as problem:
+            error = JMSError(f"{old.host} cannot be reached: {problem}.", linked=problem)
+        else:
+            old.engine.close()
+            old.flush()
+            self._mailbox.selector.unregister(old)
+            old.close()
             self.connecting.settings = settings
+            self._adopt(wire)
         outcome.append(error)
         self.touched[self.gate] = None
 
@@ -353,8 +360,11 @@ class Transport:
         if not self.connecting.connected_once:
             self.touched[self.gate] = None
             self._log.first_connected(wire.host, time.monotonic())
-        self.connecting.connected(wire)
+        self.connecting.connected(wire, after_loss=self.outages.is_open)
         self.outages.begin(wire)
+        for naming in self._naming:
+            self.post(self.reopen, *naming)
+        self._naming.clear()
         early, wire.early_events = wire.early_events, []
         self._handle(early)
 
