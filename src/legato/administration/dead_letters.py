@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import re
 import time
@@ -42,7 +43,7 @@ FRAME = re.compile(r' +File ".*", line \d+')
 """A line of a Python traceback that names a place."""
 
 LOOKED_AT_MAX = 10_000
-"""Dead letters of a queue that are looked at, at most."""
+"""Dead letters of a queue that are looked at at once: with all that they say they are in memory."""
 MOVED_AT_ONCE_MAX = 50
 """Messages that one request names; the broker looks through the queue for each request once."""
 TOLD_MAX = 5
@@ -199,8 +200,13 @@ def find_queue(url: str, name: str) -> str:
     raise JMSError(f"{name} is not a dead-letter queue and has none. The dead-letter queues are: {there}.")
 
 
-def letters(url: str, queue: str, limit: int = LOOKED_AT_MAX) -> Iterator[Letter]:
-    """The dead letters of a queue, the oldest first."""
+def letters(url: str, queue: str, limit: int | None = None) -> Iterator[Letter]:
+    """The dead letters of a queue, the oldest first.
+
+    Args:
+        limit: at most so many; by default `LOOKED_AT_MAX`.
+    """
+    limit = LOOKED_AT_MAX if limit is None else limit
     with ConnectionFactory(url, **short_wait(url)).create_connection() as connection:
         connection.start()
         yield from letters_of(connection, queue, limit)
@@ -208,10 +214,58 @@ def letters(url: str, queue: str, limit: int = LOOKED_AT_MAX) -> Iterator[Letter
 
 def letters_if_any(url: str, queue: str) -> Iterator[Letter]:
     """As `letters`, of a queue that may not exist: looking into one creates it."""
-    return letters(url, queue) if any(row["name"] == queue for row in rows(url, "queue")) else iter(())
+    return letters(url, queue) if depth_of(url, queue) else iter(())
 
 
-def letters_of(connection: Connection, queue: str, limit: int = LOOKED_AT_MAX, selector: str = "") -> Iterator[Letter]:
+def depth_of(url: str, queue: str) -> int:
+    """How many messages a queue has; 0 if there is none of that name."""
+    return next((int(row["depth"]) for row in rows(url, "queue") if row["name"] == queue), 0)
+
+
+def lots(url: str, queue: str, cause: str = "", trace: str = "", limit: int = 0) -> Iterator[list[Letter]]:
+    """All dead letters of a queue that match, in lots, each of which may be moved before the next one is looked for.
+
+    What dies again meanwhile comes behind those that were there, and is not looked at.
+
+    Args:
+        cause, trace: see `matching`.
+        limit: at most so many; 0 for all.
+
+    Raises:
+        JMSError: none has that cause or trace id.
+    """
+    found = letters(url, queue, depth) if (depth := depth_of(url, queue)) else iter(())
+    first: list[Letter] = []
+    count = 0
+    while lot := list(itertools.islice(found, LOOKED_AT_MAX)):
+        first = first or lot
+        selected = matching(lot, cause, trace)[: limit - count if limit else None]
+        count += len(selected)
+        if selected:
+            yield selected
+        if limit and count == limit:
+            return
+    if (cause or trace) and not count:
+        raise JMSError(none_matches(first, queue, cause, trace))
+
+
+def named(url: str, queue: str, names: Sequence[str], cause: str = "", trace: str = "") -> list[Letter]:
+    """The dead letters of a queue with these names, wherever they are in it; see `chosen`.
+
+    Raises:
+        JMSError: as `chosen`.
+    """
+    depth = depth_of(url, queue)
+    meant = (
+        [letter for letter in letters(url, queue, depth) if any(_is_called(letter, name) for name in names)]
+        if depth
+        else []
+    )
+    # If there is none, the error is to say which there are.
+    return chosen(meant or letters_if_any(url, queue), queue, names, cause, trace)
+
+
+def letters_of(connection: Connection, queue: str, limit: int, selector: str = "") -> Iterator[Letter]:
     """As `letters`, by a connection that was started; only those that the selector selects."""
     with connection.create_session() as session, session.create_browser(Queue(queue), selector) as messages:
         for number, message in enumerate(messages):
@@ -283,12 +337,7 @@ def none_matches(found: Sequence[Letter], queue: str, cause: str, trace: str) ->
 
 def _named(found: Sequence[Letter], name: str, queue: str) -> Letter:
     plain = name.removeprefix("ID:")
-    begins, cut, ends = plain.partition(ELLIPSIS)
-    matched = [
-        letter
-        for letter in found
-        if letter.id.removeprefix("ID:").startswith(begins) and letter.id.endswith(ends if cut else "")
-    ]
+    matched = [letter for letter in found if _is_called(letter, name)]
     exact = [letter for letter in matched if letter.id.removeprefix("ID:") == plain]
     if len(exact or matched) == 1:
         return (exact or matched)[0]
@@ -299,6 +348,11 @@ def _named(found: Sequence[Letter], name: str, queue: str) -> Letter:
         raise JMSError(f"{name} is a cause, not an id: `legato dlq list {queue} --cause {name}` lists the ids.")
     ids = f"There are {_some([quoted(letter.id) for letter in found])}." if found else "There is none at all."
     raise JMSError(f"No dead letter of {queue} has an id that begins with {name!r}. {ids}")
+
+
+def _is_called(letter: Letter, name: str) -> bool:
+    begins, cut, ends = name.removeprefix("ID:").partition(ELLIPSIS)
+    return letter.id.removeprefix("ID:").startswith(begins) and letter.id.endswith(ends if cut else "")
 
 
 def _some(told: Sequence[str]) -> str:

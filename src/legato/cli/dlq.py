@@ -10,6 +10,7 @@ import socket
 import subprocess
 import tempfile
 import time
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -87,11 +88,14 @@ def list_letters(
         name = dead_letters.find_queue(url, queue)
         if muted:
             name = dead_letters.MUTED_PREFIX + name
-        found = dead_letters.chosen(dead_letters.letters_if_any(url, name), name, cause=cause, trace=trace)
+        most = dead_letters.LOOKED_AT_MAX
+        found = [letter for lot in dead_letters.lots(url, name, cause, trace, limit=most) for letter in lot]
         if not found:
             say(f"There are no dead letters in {quoted(name)}.", err=as_json)
         else:
             dead_letter_rendering.print_letters(found, as_json=as_json)
+        if len(found) == most:
+            _say_unseen(name, dead_letters.depth_of(url, name))
         return
     everything = [
         (row, list(dead_letters.letters(url, str(row["name"]))))
@@ -102,8 +106,17 @@ def list_letters(
         each = [letter for _, found in everything for letter in found]
         raise JMSError(dead_letters.none_matches(each, "", cause, trace))
     dead_letter_rendering.print_causes([(row, found) for row, found in groups if found], as_json=as_json)
+    for row, _ in groups:
+        _say_unseen(str(row["name"]), int(row["depth"]))
     if not muted and not as_json and (count := dead_letters.muted_count(url)):
         say(f"{_letters(count)} {'is' if count == 1 else 'are'} muted: legato dlq list --muted")
+
+
+def _say_unseen(queue: str, depth: int) -> None:
+    from legato.administration import dead_letters
+
+    if depth > dead_letters.LOOKED_AT_MAX:
+        say(f"{quoted(queue)}: only the oldest {dead_letters.LOOKED_AT_MAX:,} of {depth:,} are shown", err=True)
 
 
 @app.command("show")
@@ -116,7 +129,7 @@ def show(queue: LettersArgument, name: NameArgument, as_json: JsonOption = False
     from legato.cli import dead_letter_rendering
 
     source = dead_letters.find_queue(url, queue)
-    [letter] = dead_letters.chosen(dead_letters.letters(url, source), source, [name])
+    [letter] = dead_letters.named(url, source, [name])
     dead_letter_rendering.print_letter(letter, as_json=as_json)
 
 
@@ -149,7 +162,7 @@ def edit(
     if file is not None and changes:
         raise typer.BadParameter("give --set or --file, not both")
     source = dead_letters.find_queue(url, queue)
-    [letter] = dead_letters.chosen(dead_letters.letters(url, source), source, [name])
+    [letter] = dead_letters.named(url, source, [name])
     body = dead_letters.body_of(letter.message)
     if file is not None:
         new: Any = _read(file)
@@ -211,21 +224,26 @@ def reissue(
 
     _check_some(names, all_of_them, cause, trace)
     source = dead_letters.find_queue(url, queue)
-    found = dead_letters.chosen(dead_letters.letters(url, source), source, names or (), cause, trace, limit)
-    going, staying = _partition(found, to, force=force)
-    for letter, why in staying:
-        say(f"{quoted(letter.id)} stays: {why}", err=True)
-    if dry_run:
-        for letter in going:
-            say(f"{quoted(letter.id)} would go to {to or quoted(letter.origin)}: {_reason(letter)}")
-        return
-    moved = 0
-    for count in dead_letters.move(url, going, to=to, per_second=per_second):
+    moved = gone = 0
+    found = stays = False
+    for lot in _lots(url, source, names, cause, trace, limit):
+        found = True
+        going, staying = _partition(lot, to, force=force)
+        stays = stays or bool(staying)
+        for letter, why in staying:
+            say(f"{quoted(letter.id)} stays: {why}", err=True)
+        if dry_run:
+            for letter in going:
+                say(f"{quoted(letter.id)} would go to {to or quoted(letter.origin)}: {_reason(letter)}")
+            continue
+        count = sum(dead_letters.move(url, going, to=to, per_second=per_second))
         moved += count
-    gone = len(going) - moved
+        gone += len(going) - count
+    if dry_run:
+        return
     none = "" if found else f": there are none in {quoted(source)}"
     say(f"reissued {_letters(moved)}{none}" + (f"; {gone} were gone already" if gone else ""))
-    if staying:
+    if stays:
         raise typer.Exit(1)
 
 
@@ -251,7 +269,7 @@ def mute(
 
     _check_some(names, all_of_them, cause, trace)
     name = dead_letters.find_queue(url, queue)
-    found = dead_letters.chosen(dead_letters.letters(url, name), name, names or (), cause, trace, limit)
+    found = _lots(url, name, names, cause, trace, limit)
     said: dict[str, str | int] = {
         dead_letters.MUTED_REASON: reason,
         dead_letters.MUTED_BY: f"{getpass.getuser()}@{socket.gethostname()}",
@@ -280,24 +298,44 @@ def unmute(
     _check_some(names, all_of_them, cause, trace)
     name = dead_letters.find_queue(url, queue)
     source = dead_letters.MUTED_PREFIX + name
-    found = dead_letters.chosen(dead_letters.letters_if_any(url, source), source, names or (), cause, trace, limit)
+    found = _lots(url, source, names, cause, trace, limit)
     _move(url, found, source, name, {dead_letters.MUTED_REASON: ""}, "unmuted", dry_run=dry_run)
 
 
+def _lots(url: str, queue: str, names: list[str] | None, cause: str, trace: str, limit: int) -> Iterator[list[Letter]]:
+    """The dead letters that are meant, in lots."""
+    from legato.administration import dead_letters
+
+    if not names:
+        return dead_letters.lots(url, queue, cause, trace, limit)
+    found = dead_letters.named(url, queue, names, cause, trace)
+    return iter([found[:limit] if limit else found])
+
+
 def _move(
-    url: str, found: list[Letter], source: str, to: str, said: dict[str, str | int], verb: str, *, dry_run: bool
+    url: str,
+    lots: Iterable[list[Letter]],
+    source: str,
+    to: str,
+    said: dict[str, str | int],
+    verb: str,
+    *,
+    dry_run: bool,
 ) -> None:
     from legato.administration import dead_letters
 
+    moved, found = 0, False
+    for lot in lots:
+        found = True
+        if dry_run:
+            for letter in lot:
+                say(f"{quoted(letter.id)} would be {verb}: {_reason(letter)}")
+        else:
+            moved += sum(dead_letters.move(url, lot, to=to, properties=said))
     if not found:
         say(f"{verb} {_letters(0)}: there are none in {quoted(source)}")
-        return
-    if dry_run:
-        for letter in found:
-            say(f"{quoted(letter.id)} would be {verb}: {_reason(letter)}")
-        return
-    moved = sum(dead_letters.move(url, found, to=to, properties=said))
-    say(f"{verb} {_letters(moved)}")
+    elif not dry_run:
+        say(f"{verb} {_letters(moved)}")
 
 
 def _reason(letter: Letter) -> str:

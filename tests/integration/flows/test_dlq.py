@@ -227,6 +227,29 @@ def test_a_flow_that_failed_goes_on_with_what_it_carried_edited(
     assert done.get(timeout=WAIT_S) == (milk["message"]["properties"]["legato_message_id"], "milk")
 
 
+def test_all_dead_letters_are_meant_however_many_there_are(
+    dlq: Dlq, calm_pair: BrokerPair, prefix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also those behind the ones that are in memory at a time."""
+    monkeypatch.setattr("legato.administration.dead_letters.LOOKED_AT_MAX", 2)
+    name = f"{prefix}many"
+    bury(calm_pair.url, name, *"abc")
+    bury(calm_pair.url, name, *"defgh", reason="is late")
+    last = waiting(calm_pair.url, f"DLQ.{name}")[-1].message_id
+    shown = dlq("list", name)
+    assert f"DLQ.{name}: only the oldest 2 of 8 are shown" in shown.output
+    assert f"DLQ.{name}: only the oldest 2 of 8 are shown" in dlq("list").output
+    assert "is late" in dlq("show", name, last).stdout
+    assert "is late 0" in dlq("list", name, "--cause", "is late").output
+    assert "has the cause 'no such'" in str(dlq("mute", name, "--cause", "no such", "--reason", "x", code=1).exception)
+    assert dlq("mute", name, "--cause", "is late", "--reason", "test", "--dry-run").output.count("would be muted") == 5
+    assert dlq("mute", name, "--cause", "is late", "--reason", "test").stdout == "muted 5 dead letters\n"
+    assert dlq("unmute", name, "--all", "--limit", "3").stdout == "unmuted 3 dead letters\n"
+    assert dlq("unmute", name, "--all").stdout == "unmuted 2 dead letters\n"
+    assert dlq("reissue", name, "--all").stdout == "reissued 8 dead letters\n"
+    assert [message.body for message in waiting(calm_pair.url, name)] == list("abcdefgh")
+
+
 def test_an_edited_message_keeps_its_content_type_and_what_kind_of_json_it_is(
     dlq: Dlq, calm_pair: BrokerPair, prefix: str, tmp_path: Path
 ) -> None:
