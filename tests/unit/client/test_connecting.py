@@ -30,7 +30,8 @@ def connecting(query: str = "", hosts: str = "a,b", connected: bool = True) -> C
 
 
 def let_in(made: ConnectionAttempts, **properties: Any) -> None:
-    made.connected(SimpleNamespace(properties={name.replace("_", "-"): value for name, value in properties.items()}))  # type: ignore[arg-type]
+    wire: Any = SimpleNamespace(properties={name.replace("_", "-"): value for name, value in properties.items()})
+    made.connected(wire, after_loss=made.connected_once)
 
 
 def lost(host: Host, detection: Detection = Detection.LOST, window_s: float = 0.0) -> Loss:
