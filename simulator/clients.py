@@ -216,6 +216,10 @@ class TaskNotifier:
         while self._task is not None and not self.is_current:
             yield from sleep(0.001)
 
+    def ends(self, error: BaseException, rest: Callable[[], Steps[None]]) -> bool:
+        """See `Notifier.ends`."""
+        return False
+
     @property
     def is_current(self) -> bool:
         """See `Notifier.is_current`."""

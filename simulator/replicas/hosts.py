@@ -218,7 +218,7 @@ class Machine:
         config = self._configure()
         meta = commits.begin_epoch(self.name, self.clock.now_us())
         lease = Lease(arbiter.still_mine, self._plan.term_ms, self.clock.monotonic_ms(), arbiter.sure_for_s)
-        replicated = Replicated(commits, commits.give_up, arbiter.status)
+        replicated = Replicated(commits, commits.give_up, arbiter.status, commits.record_bytes_max)
         service = self.service = Service(
             config, self.disk, meta, self.clock, lease, epoch, lambda: config, replicated=replicated
         )
