@@ -41,7 +41,10 @@ def test_a_queue_from_its_creation_to_its_end(broker: Server) -> None:
     listed = json.loads(legato(broker, "queues", "orders", "--json").stdout)
     assert [(row["name"], row["depth"]) for row in listed] == [("orders", 3)]
     assert "orders" in legato(broker, "queues").stdout
-    moved = legato(broker, "queue", "move", "orders", "later", "--limit", "1")
+    some = ("queue", "move", "orders", "later", "--limit", "1")
+    would = "would move at most 1 of the 3 messages of queue orders to later\n"
+    assert legato(broker, *some, "--dry-run").stdout == would
+    moved = legato(broker, *some)
     assert moved.stdout == "moved 1 message from orders to later\n"
     assert legato(broker, "queue", "purge", "orders", "--yes").stdout == "dropped 2 messages of orders\n"
     assert legato(broker, "queue", "delete", "later", "-y").stdout == "deleted queue later and 1 message\n"

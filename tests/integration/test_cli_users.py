@@ -53,24 +53,45 @@ def test_a_password_comes_from_a_file_that_nobody_else_reads(tmp_path: Path) -> 
     assert Users(read(tmp_path / "store" / "users")).has_password("ann", "geheim")
 
 
-def test_a_password_is_asked_for_twice_and_not_shown(tmp_path: Path) -> None:
+def on_terminal(*arguments: str, answers: dict[bytes, bytes]) -> tuple[int, bytes]:
+    """Run `legato` on a terminal, where somebody answers its questions; returns its code, and what was shown."""
     parent, child = pty.openpty()
-    command = [sys.executable, "-m", "legato.cli", "user", "add", "ann", "--users-file", str(tmp_path / "users")]
+    command = [sys.executable, "-m", "legato.cli", *arguments]
     with subprocess.Popen(command, stdin=child, stdout=child, stderr=child, start_new_session=True) as process:
         os.close(child)
         shown = b""
-        for question in (b"Password of ann: ", b"Repeat for confirmation: "):
+        for question, answer in answers.items():
             while question not in shown:
                 shown += os.read(parent, 1024)
-            os.write(parent, b"geheim\n")
+            os.write(parent, answer + b"\n")
         try:
             while more := os.read(parent, 1024):
                 shown += more
         except OSError:
             pass
-        assert process.wait(60) == 0
+        code = process.wait(60)
     os.close(parent)
-    assert b"geheim" not in shown
+    return code, shown
+
+
+def test_a_password_is_asked_for_twice_and_not_shown(tmp_path: Path) -> None:
+    answers = {b"Password of ann: ": b"geheim", b"Repeat for confirmation: ": b"geheim"}
+    code, shown = on_terminal("user", "add", "ann", "--users-file", str(tmp_path / "users"), answers=answers)
+    assert (code, b"geheim" in shown) == (0, False)
+
+
+def test_a_user_is_removed_on_a_terminal_only_if_somebody_says_yes(tmp_path: Path) -> None:
+    """A script is not asked: `legato user add` brings the user back."""
+    file = ("--users-file", str(tmp_path / "users"))
+    for name in ("ann", "bob"):
+        legato("user", "add", name, *file, stdin="x\n")
+    question = b"Remove user ann from %s? [y/N]: " % str(tmp_path / "users").encode()
+    assert on_terminal("user", "remove", "ann", *file, answers={question: b"n"})[0] == 1
+    assert legato("user", "remove", "ann", *file, "--dry-run").stdout.startswith("would remove user ann")
+    assert legato("user", "list", *file, "--json").stdout.count("ann") == 1
+    assert on_terminal("user", "remove", "ann", "--yes", *file, answers={})[0] == 0
+    assert legato("user", "remove", "bob", *file).returncode == 0
+    assert "ann" not in legato("user", "list", *file, "--json").stdout
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,12 @@
-"""Confirmation of what destroys: asked on a terminal, given with `--yes`, tried with `--dry-run`."""
+"""Confirmation of what destroys: asked on a terminal, given with `--yes`, tried with `--dry-run`.
+
+What can be undone by another command is asked on a terminal only: a script goes on without `--yes`.
+"""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from typing import Annotated
 
 import typer
@@ -33,6 +37,20 @@ def confirm(what: str, *, yes: bool, dry_run: bool) -> bool:
         say("nothing was changed")
         raise typer.Exit(1)
     return True
+
+
+def confirm_on_terminal(what: Callable[[], str], *, yes: bool, dry_run: bool) -> bool:
+    """As `confirm`, of what can be undone: it goes on if nobody can be asked.
+
+    Args:
+        what: is called only if it is to be said.
+
+    Raises:
+        typer.Exit: the answer was no.
+    """
+    if not dry_run and (yes or not sys.stdin.isatty()):
+        return True
+    return confirm(what(), yes=yes, dry_run=dry_run)
 
 
 def messages(count: int) -> str:

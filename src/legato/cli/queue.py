@@ -10,7 +10,7 @@ import typer
 
 from legato.cli.administration import NameArgument, PatternArgument, list_nodes, purge_node, show, tell
 from legato.cli.commands import Commands
-from legato.cli.confirmation import DryRunOption, YesOption, confirm, messages
+from legato.cli.confirmation import DryRunOption, YesOption, confirm, confirm_on_terminal, messages
 from legato.cli.management import request
 from legato.cli.options import URL_DEFAULT, JsonOption, UrlOption
 from legato.errors import ConfigError
@@ -86,12 +86,23 @@ def move(
         ),
     ] = "",
     limit: Annotated[int, typer.Option("--limit", help="At most N messages; 0: all.", min=0)] = 0,
+    yes: YesOption = False,
+    dry_run: DryRunOption = False,
     url: UrlOption = URL_DEFAULT,
 ) -> None:
     """Move waiting messages to another address, oldest first. Their delivery counts begin at 0 again.
 
-    Example: legato queue move DLQ.orders orders --selector "customer = 'ann'" --limit 10
+    On a terminal it asks first. Example: legato queue move DLQ.orders orders --selector "customer = 'ann'" --limit 10
     """
+
+    def what() -> str:
+        of_them = f"{messages(request(url, 'read', 'queue', name)['depth'])} of queue {name} to {to}"
+        if limit:
+            of_them = f"at most {limit:,} of the {of_them}"
+        return f"move {of_them}" + (f", of those only what matches {selector}" if selector else "")
+
+    if not confirm_on_terminal(what, yes=yes, dry_run=dry_run):
+        return
     moved = request(url, "move", "queue", name, to=to, selector=selector, limit=limit)["moved"]
     tell(f"moved {messages(moved)} from {name} to {to}")
 

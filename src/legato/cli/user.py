@@ -11,6 +11,7 @@ import typer
 
 from legato.cli.administration import tell
 from legato.cli.commands import Commands
+from legato.cli.confirmation import DryRunOption, YesOption, confirm_on_terminal
 from legato.cli.options import JsonOption
 from legato.cli.output import say, say_lines
 from legato.errors import ConfigError
@@ -193,8 +194,10 @@ def remove(
     users_file: UsersFileOption = None,
     store: UsersStoreOption = None,
     config: UsersConfigOption = None,
+    yes: YesOption = False,
+    dry_run: DryRunOption = False,
 ) -> None:
-    """Remove a user.
+    """Remove a user. On a terminal it asks first.
 
     Example: legato user remove bob --store ./store
     """
@@ -203,6 +206,8 @@ def remove(
     name = check_name(name)
     file = _file(users_file, store, config)
     _present(_read(file), name, file)
+    if not confirm_on_terminal(lambda: f"remove user {name} from {file}", yes=yes, dry_run=dry_run):
+        return
     with changing(file) as content:
         del content.users[_present(content, name, file).name]
     tell(f"removed user {name} from {file}")
