@@ -39,7 +39,8 @@ def threads_installed(kernel: ThreadedKernel) -> Iterator[None]:
         excepthook=_raise,
     )
     replaced: list[tuple[Any, str, Any]] = [
-        *((module, "time", clock) for module in (arbiter, chained_claim, chained_following, commits, patience)),
+        (patience, "time", clock),
+        *((module, "elapsed_s", clock.monotonic) for module in (arbiter, chained_claim, chained_following, commits)),
         *((module, "threading", threading) for module in (arbiter, commits, log_watch, jobs)),
         *((module, "Event", threads.Event) for module in (chained_claim, chained_following, chained_log, patience)),
         (chained_claim, "Lock", threads.Lock),

@@ -3,6 +3,16 @@
 import time
 from typing import Protocol
 
+_BOOTTIME = getattr(time, "CLOCK_BOOTTIME", None)
+
+
+def elapsed_s() -> float:
+    """Seconds by a clock that never goes back, and goes on while the machine is suspended, where it has such a clock.
+
+    For leases: others take over from a machine that is suspended, whose `time.monotonic` stands still meanwhile.
+    """
+    return time.monotonic() if _BOOTTIME is None else time.clock_gettime(_BOOTTIME)
+
 
 class Clock(Protocol):
     """A source of time."""

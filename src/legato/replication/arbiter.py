@@ -12,13 +12,13 @@ import logging
 import os
 import secrets
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
 
 from legato import __version__
+from legato.clock import elapsed_s
 from legato.errors import (
     FencedError,
     LegatoError,
@@ -401,13 +401,13 @@ class LogArbiter:
         if self._waits_to_follow:
             self.waiting.end(FOLLOWING)
         try:
-            heard_s = time.monotonic()
+            heard_s = elapsed_s()
             while not (self._closed or self.held):
                 records = following.take(TAKE_S)
                 for record in self.replica.apply_all(records):
                     self._take(record)
                 if records:
-                    heard_s = time.monotonic()
+                    heard_s = elapsed_s()
                     self.waiting.end(FOLLOWING)
                 elif (
                     self._wanted
@@ -415,7 +415,7 @@ class LogArbiter:
                     and self._may_claim(replicated_log, max(heard_s, following.heard_s))
                 ):
                     self._claim(replicated_log, following)
-                    heard_s = time.monotonic()
+                    heard_s = elapsed_s()
         finally:
             following.close()
 
@@ -453,19 +453,19 @@ class LogArbiter:
         if holder is not None and holder.left:
             return True
         if self.replica.position == BEGINNING:
-            if self._ask_again_s and time.monotonic() < self._ask_again_s:
+            if self._ask_again_s and elapsed_s() < self._ask_again_s:
                 return False
             if not replicated_log.last():
                 return self._may_begin()
         term_s = self._lease_s * LEASE_MARGIN
-        if time.monotonic() - heard_s < term_s:
+        if elapsed_s() - heard_s < term_s:
             return False
         return self._silence_ms is None or self._silence_ms() >= term_s * 1000
 
     def _may_begin(self) -> bool:
         """Whether the log, which is empty, may begin with this store."""
         if self._beginning is not None:
-            self._ask_again_s = time.monotonic() + PAUSE_S
+            self._ask_again_s = elapsed_s() + PAUSE_S
             if why := self._beginning.refusal(self.replica):
                 self._waits_to_follow = False
                 self.waiting.begin(FOLLOWING, why)

@@ -1,11 +1,11 @@
 """A claim on an engine: one append in flight, repeated with the same bytes until its outcome is known."""
 
 import os
-import time
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from threading import Event, Lock
 
+from legato.clock import elapsed_s
 from legato.errors import FencedError, LegatoError, LogDamagedError, LogError, LogFormatError, LogUnavailableError
 from legato.replication.engine import AppendRefused, Engine
 from legato.replication.envelopes import CLAIM_BYTES, seal, unseal
@@ -110,7 +110,7 @@ class ChainedClaim:
             raise LogError(f"a record of {len(record)} bytes is larger than the {RECORD_BYTES_MAX} that a log takes")
         try:
             for message, digest in seal(self._key, self._id, record, self._digest, self._engine.message_bytes_max):
-                sent_s = time.monotonic()
+                sent_s = elapsed_s()
                 self._store(message, patience)
                 self._last, self._digest, self._held_s = self._last + 1, digest, sent_s
         except LegatoError as error:  # what is in doubt, too: what comes behind could not be told from it

@@ -1,10 +1,10 @@
 """The records of a chain, as they come."""
 
-import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from threading import Event
 
+from legato.clock import elapsed_s
 from legato.errors import LogUnavailableError
 from legato.replication.chain import Chain
 from legato.replication.engine import Engine, Message
@@ -38,7 +38,7 @@ class ChainedFollowing:
         self._watch = engine.watch(chain.looked_at + 1)
         self._ready: deque[Record] = deque()
         self._end = chain.end
-        self._heard_s = self._seen_s = time.monotonic()
+        self._heard_s = self._seen_s = elapsed_s()
 
     @property
     def end(self) -> Position:
@@ -57,9 +57,9 @@ class ChainedFollowing:
 
     def take(self, timeout_s: float, limit_bytes: int = 1 << 22) -> Sequence[Record]:
         """As `Following.take`."""
-        until_s = time.monotonic() + timeout_s
+        until_s = elapsed_s() + timeout_s
         while not self._ready and not self._closed.is_set():
-            left_s = until_s - time.monotonic()
+            left_s = until_s - elapsed_s()
             self._receive(min(max(left_s, 0), SILENCE_S))
             if left_s <= 0:
                 break
@@ -79,7 +79,7 @@ class ChainedFollowing:
 
     def _receive(self, timeout_s: float) -> None:
         messages = self._watch.take(timeout_s)
-        seen, now_s = self.seen, time.monotonic()
+        seen, now_s = self.seen, elapsed_s()
         if messages:
             self._heard_s = now_s
             self._put(messages)
@@ -87,7 +87,7 @@ class ChainedFollowing:
             self._heard_s = now_s
             self._look_behind(min(max(timeout_s, LOOK_S), ATTEMPT_S))
         if self.seen > seen:
-            self._seen_s = time.monotonic()
+            self._seen_s = elapsed_s()
         self._count(self._chain)
 
     def _put(self, messages: Sequence[Message]) -> None:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections.abc import Callable
 
+from legato.clock import elapsed_s
 from legato.core.records import Batch, Meta
 from legato.errors import CommitTooLargeError, FencedError, LogError, StoreError
 from legato.quoting import sentence
@@ -65,7 +65,7 @@ class ReplicatedCommits:
 
     def sure_for_s(self) -> float:
         """For how long the primary may answer; not positive if it may not, until an append is acknowledged."""
-        return self._claim.held_s + self._lease_s - time.monotonic()
+        return self._claim.held_s + self._lease_s - elapsed_s()
 
     def begin_epoch(self, broker: str, now_us: int) -> Meta:
         """The state in which the epoch began, with the claim."""
@@ -162,14 +162,14 @@ class ReplicatedCommits:
     def _beat(self) -> None:
         """Append a beat whenever nothing else was appended for a part of the lease, and now and then anyway."""
         pause_s = self._lease_s / BEATS_PER_LEASE
-        said_s = time.monotonic()
+        said_s = elapsed_s()
         while not self._ended.wait(
             max(
-                min(self._claim.held_s + pause_s, said_s + SAID_EACH_S) - time.monotonic(),
+                min(self._claim.held_s + pause_s, said_s + SAID_EACH_S) - elapsed_s(),
                 min(pause_s, SAID_EACH_S) / 10,
             )
         ):
-            now_s = time.monotonic()
+            now_s = elapsed_s()
             is_unsaid = now_s - said_s >= SAID_EACH_S
             if not is_unsaid and now_s - self._claim.held_s < pause_s:
                 continue  # Somebody has appended.
@@ -178,7 +178,7 @@ class ReplicatedCommits:
             try:
                 beat = self._say(self.epoch, self._replica.commits, "")
                 self._replica.passed(self._append(encode_beat(beat)))
-                said_s = time.monotonic()
+                said_s = elapsed_s()
             except (StoreError, LogError) as error:
                 # Who commits next hears of it, and so does the loop when it looks at the lease.
                 log.debug("no beat: %s", sentence(error))

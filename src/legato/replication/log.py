@@ -87,7 +87,7 @@ class Appended:
 
     Args:
         position: the position behind it.
-        sent_s: when it, or its last part, was first sent, by `time.monotonic()`.
+        sent_s: when it, or its last part, was first sent, by `legato.clock.elapsed_s`.
     """
 
     position: Position
@@ -174,7 +174,7 @@ class Following(Protocol):
 
     @property
     def heard_s(self) -> float:
-        """When that came, by `time.monotonic()`; when the following began, if nothing has come yet."""
+        """When that came, by `legato.clock.elapsed_s`; when the following began, if nothing has come yet."""
 
     def take(self, timeout_s: float, limit_bytes: int = 1 << 22) -> Sequence[Record]:
         """The records that have come, in order; waits for the first of them.
@@ -208,7 +208,7 @@ class Claim(Protocol):
 
     @property
     def held_s(self) -> float:
-        """When the last acknowledged record, or part of one, was first sent, by `time.monotonic()`.
+        """When the last acknowledged record, or part of one, was first sent, by `legato.clock.elapsed_s`.
 
         The claim was nobody else's then: a lease counts from here, also while a large record is on its way.
         """

@@ -50,6 +50,7 @@ class Barrier:
 def kernel(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[ThreadedKernel]:
     kernel = ThreadedKernel(request.param)
     monkeypatch.setattr(suite, "time", ThreadClock())
+    monkeypatch.setattr(suite, "elapsed_s", ThreadClock().monotonic)
     monkeypatch.setattr(suite, "threading", SimpleNamespace(Thread=Thread, Barrier=Barrier))
     monkeypatch.setattr(log_history, "time", ThreadClock())
     monkeypatch.setattr(log_history, "threading", SimpleNamespace(Thread=Thread, Event=Event, Lock=Lock))
