@@ -303,6 +303,8 @@ class ProducerSteps:
                 send.watched = False
         if transaction is None:
             outgoing.waiting.append(send)
+            if end.channel.transport.deaf and not send.awaited:
+                _withdraw(end, send)
         else:
             # One step: a transaction must not have what is not sent.
             transaction.sends.append((end, send)); outgoing.waiting.append(send)  # fmt: skip  # noqa: E702
@@ -409,6 +411,19 @@ class ProducerSteps:
 
     def _leave(self, error: BaseException | None) -> Steps[None]:
         return leaving(self._close(), self._channel.transport, error)
+
+
+def _withdraw(end: SenderEnd, send: Send) -> None:
+    """The connection was lost for good while a message was encoded: if the I/O thread has not seen it, nobody will.
+
+    Raises:
+        JMSError: the message is not sent.
+    """
+    try:
+        end.outgoing.waiting.remove(send)
+    except ValueError:
+        return  # The thread has told of it as it ended.
+    raise end.error or JMSError("The connection is closed.")
 
 
 def _wrong_header(mode: object, priority: object, time_to_live_ms: object, delivery_delay_ms: object) -> JMSError:

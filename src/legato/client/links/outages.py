@@ -170,6 +170,12 @@ class Outages:
             returned_deliveries=outage.returned,
         )
 
+    def refuse_last(self) -> None:
+        """The connection is gone for good, and some sends came after that was told: they are refused."""
+        for channel in self._channels:
+            for sender in channel.senders:
+                sender.refuse_last()
+
     def disown(self, error: JMSError) -> None:
         """The connection is another process's."""
         for channel in [*self._channels, *([] if self._base is None else [self._base])]:

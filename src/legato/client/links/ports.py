@@ -20,6 +20,8 @@ class TransportPort(Protocol):
 
     uploading: set[Any]
     """Producers that have a message on its way out of a file."""
+    deaf: bool
+    """Whether the thread looks no more for commands and sends."""
 
     @property
     def post(self) -> Callable[..., None]:

@@ -296,6 +296,12 @@ class SenderEnd:
             self._fail_send(self.outgoing.waiting[0], error)
             self.outgoing.waiting.popleft()
 
+    def refuse_last(self) -> None:
+        """The connection has ended: what came since it was told so is not sent."""
+        error = self.error or JMSError("The connection is closed.")
+        for send in self.outgoing.refused():
+            self._fail_send(send, error)
+
     def _fail_send(self, send: Send, error: JMSError) -> None:
         _fail_transaction(send, error)
         self.finish(send, error)

@@ -8,7 +8,9 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections import deque
+from collections.abc import Iterator
 from enum import Enum, IntEnum
 from typing import TYPE_CHECKING, Any
 
@@ -123,7 +125,7 @@ class Outgoing:
         self.waiting: deque[Send] = deque()
         self.unconfirmed: deque[Send] = deque()
         self._moves_back = 0
-        """Odd while sends move back to those that wait, against the direction in which `under_way` looks."""
+        """Odd while sends move to where `under_way` does not look: back to those that wait, or out of them."""
 
     @property
     def under_way(self) -> bool:
@@ -178,6 +180,14 @@ class Outgoing:
         return sum(
             not (send.done or send.decided or send.transaction or (send.awaited and send.watched)) for send in sends
         )
+
+    def refused(self) -> Iterator[Send]:
+        """Take what waits, for the last time; who has just put it there may be faster, and take it back."""
+        self._moves_back += 1
+        with contextlib.suppress(IndexError):
+            while True:
+                yield self.waiting.popleft()
+        self._moves_back += 1
 
     def drop_done(self) -> None:
         """Forget what waits and need not be sent any more: its transaction has ended without it."""

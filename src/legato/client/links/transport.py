@@ -81,6 +81,8 @@ class Transport:
         self.failed = False
         """Whether it is gone for good without having been closed."""
         self.finished = False
+        self.deaf = False
+        """Whether the thread looks no more for commands and sends."""
         self.ended = False
         """Whether the thread has nothing more to do."""
         self.on_exception: Callable[[JMSError, bool], Steps[None]] = _unheard
@@ -191,6 +193,10 @@ class Transport:
             self._fail(JMSError(f"The client library failed: {error!r}.", linked=error))
             raise
         finally:
+            self._notify()
+            self.deaf = True
+            # What came at the last moment; who sends from here on sees that nobody listens.
+            self.outages.refuse_last()
             self._notify()
             self._release()
             self.ended = True
