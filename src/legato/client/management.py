@@ -47,8 +47,9 @@ class Requester:
             raise JMSError(f"{self._broker[:1].upper()}{self._broker[1:]} did not answer within {wait_s:g} s.")
         self.answered = True
         assert isinstance(answer, TextMessage)
-        if answer.properties["statusCode"] != _OK:
-            raise JMSError(str(answer.properties["statusDescription"]))
+        status = answer.properties["statusCode"]
+        if status != _OK:
+            raise JMSError(str(answer.properties["statusDescription"]), code=str(status))
         return json.loads(answer.body or "{}")
 
     def close(self) -> None:

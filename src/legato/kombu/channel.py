@@ -144,14 +144,20 @@ class Channel(base.StdChannel):  # type: ignore[misc]
             return queue_declare_ok_t(name, 0, 0)
         try:
             view = self._manage("read", name)
-        except JMSError as error:
+        except ChannelRefusedError:
             if found is not None:
                 return queue_declare_ok_t(name, 0, 0)
-            raise ChannelRefusedError(f"There is no queue {name!r}: {error}", code=NOT_FOUND) from error
+            raise
         return queue_declare_ok_t(name, view["depth"], view["consumers"])
 
     def _manage(self, operation: str, name: str) -> Any:
-        return request(self.connection.uri, operation, "queue", name)
+        with translated():
+            try:
+                return request(self.connection.uri, operation, "queue", name)
+            except JMSError as error:
+                if error.code is not None and error.code.isdecimal():
+                    raise ChannelRefusedError(str(error), code=int(error.code)) from error
+                raise
 
     def queue_bind(self, queue: str, exchange: str = "", routing_key: str = "", **_: Any) -> None:
         """Bind a queue to an exchange; publications of every process see it when this returns."""
@@ -196,16 +202,19 @@ class Channel(base.StdChannel):  # type: ignore[misc]
             while self.basic_get(queue, no_ack=True) is not None:
                 count += 1
             return count
-        with translated():
-            try:
-                return int(self._manage("purge", queue).get("purged", 0))
-            except JMSError as error:
-                if "no queue" in str(error).lower() or "not exist" in str(error).lower():
-                    return 0
-                raise
+        try:
+            return int(self._manage("purge", queue).get("purged", 0))
+        except ChannelRefusedError as error:
+            if error.code == NOT_FOUND:
+                return 0
+            raise
 
     def queue_delete(self, queue: str, if_unused: bool = False, if_empty: bool = False, **_: Any) -> None:
-        """Delete a queue with its bindings."""
+        """Delete a queue with its bindings.
+
+        Raises:
+            ChannelRefusedError: its user may not; its bindings stay.
+        """
         binding = self._binding_of(queue)
         if not binding.transient:
             try:
@@ -214,7 +223,9 @@ class Channel(base.StdChannel):  # type: ignore[misc]
                     if (if_unused and view["consumers"]) or (if_empty and view["depth"]):
                         return
                 self._manage("delete", queue)
-            except JMSError:
+            except ChannelRefusedError as error:
+                if error.code != NOT_FOUND:
+                    raise
                 log.debug("= queue %s could not be deleted: there is none", quoted(queue))
         with self.connection.table() as table:
             table.remove(queue=queue)

@@ -24,6 +24,7 @@ from legato.kombu.connection import BrokerConnection
 from legato.kombu.errors import BrokerAwayError, BrokerLostError
 from legato.kombu.sending import MessageCopy
 from legato.testing import LocalBroker, Network, broker, broker_pair
+from tests.integration.server.test_logins import add
 from tests.support.monitored import until
 from tests.support.server import server
 
@@ -328,6 +329,37 @@ def test_queues_can_be_measured_purged_and_deleted(running: LocalBroker, connect
     with pytest.raises(legato.kombu.ChannelRefusedError, match="never") as caught:
         Queue("never", channel=channel).queue_declare(passive=True)
     assert caught.value.code == 404
+
+
+WORKER = """
+[[role]]
+name = "workers"
+members = ["ann"]
+allow = [{ on = "#", may = ["send", "receive", "browse", "create"] }]
+"""
+
+
+def test_a_queue_that_may_not_be_deleted_keeps_its_bindings(tmp_path: Path) -> None:
+    """It was taken for one that there is not."""
+    store = tmp_path / "store"
+    store.mkdir(mode=0o700)
+    add(store / "users", "ann", "x")
+    (tmp_path / "legato.toml").write_text(WORKER)
+    with (
+        server(store, "--config", str(tmp_path / "legato.toml")) as running,
+        Connection(f"legato://ann:x@127.0.0.1:{running.port}") as connection,
+    ):
+        queue = Queue("kept", Exchange("kept"), "k", channel=connection.default_channel)
+        queue.declare()
+        connection.Producer().publish("tea", exchange="kept", routing_key="k")
+        other = Queue("other", channel=connection.default_channel)
+        for refused in (queue.delete, queue.purge, lambda: other.queue_declare(passive=True)):
+            with pytest.raises(legato.kombu.ChannelRefusedError, match="ann") as caught:
+                refused()
+            assert caught.value.code == 403
+        assert queue.queue_declare(passive=True).queue == "kept"
+        connection.Producer().publish("milk", exchange="kept", routing_key="k")
+        assert payloads(Sink(connection, queue).take(2)) == ["tea", "milk"]
 
 
 def test_a_transient_queue_may_be_deleted_and_made_again_under_its_name(connect: Callable[..., Connection]) -> None:
