@@ -272,6 +272,19 @@ def test_a_requeued_message_is_a_dead_letter_at_last(running: LocalBroker, conne
     until(lambda: len(running.dead_letters("poison")) == 1)
 
 
+def test_a_requeued_message_comes_again_when_its_address_says() -> None:
+    with (
+        broker(addresses=[{"match": "#", "redelivery_delay_s": 3600.0}]) as running,
+        Connection(url_of(running.url)) as connection,
+    ):
+        sink = Sink(connection, Queue("backs.off"))
+        connection.Producer().publish("tea", routing_key="backs.off")
+        sink.take(1)[0].requeue()
+        assert sink.gets_nothing()
+        running.advance(3600)
+        assert sink.take(1)[0].delivery_info["delivery_count"] == 2
+
+
 def test_what_a_consumer_has_not_settled_comes_again_when_its_channel_closes_and_is_not_counted(
     connect: Callable[..., Connection],
 ) -> None:
