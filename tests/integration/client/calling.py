@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -63,6 +64,13 @@ def until_away(connection: Any) -> None:
     known = threading.Event()
     connection._transport.post(known.set)
     assert known.wait(WAIT_S)
+
+
+def drop(connection: Any) -> None:
+    """Have the network fail, but not the broker."""
+    transport = connection._transport
+    transport.post(transport.wire._socket.shutdown, socket.SHUT_RDWR)
+    transport.hurry()
 
 
 @contextmanager

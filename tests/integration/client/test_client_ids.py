@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -11,17 +10,9 @@ import pytest
 
 from legato.client import Connection, InvalidClientIDError, TextMessage
 from legato.client.failover.wire import Wire, establish
-from tests.integration.client.calling import Calling, until, until_away
+from tests.integration.client.calling import Calling, drop, until, until_away
 
 Connect = Callable[..., Connection]
-
-
-def drop(connection: Connection) -> None:
-    """Have the network fail, but not the broker."""
-    wire = connection._transport.wire
-    assert wire is not None
-    connection._transport.post(wire._socket.shutdown, socket.SHUT_RDWR)
-    connection._transport.hurry()
 
 
 class Network:

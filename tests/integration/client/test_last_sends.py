@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -16,7 +15,7 @@ from legato.client import (
     JMSError,
     TextMessage,
 )
-from tests.integration.client.calling import until
+from tests.integration.client.calling import drop, until
 from tests.support.broker import BrokerPair
 
 HOW = ["non-persistent", "asynchronous"]
@@ -40,10 +39,7 @@ class Story:
         route.envelope = envelope
 
     def _encode_and_lose(self, *arguments: Any) -> bytes:
-        transport = self.connection._transport
-        assert transport.wire is not None
-        transport.post(transport.wire._socket.shutdown, socket.SHUT_RDWR)
-        transport.hurry()
+        drop(self.connection)
         until(lambda: self._lost(self))
         return self._encode(*arguments)
 

@@ -17,6 +17,7 @@ from legato.amqp.engine.sasl import SASL_HEADER, SaslServer
 from legato.amqp.engine.settings import Settings
 from legato.client import ConnectionFactory, JMSSecurityError
 from legato.client.failover.discovery import REDIRECT
+from tests.integration.client.calling import drop, until
 from tests.integration.client.helpers import drain, send
 from tests.integration.server.test_logins import add
 from tests.support.server import server
@@ -128,6 +129,33 @@ def test_users_fail_over_with_their_sessions(tmp_path: Path) -> None:
             primary.kill()
             send(connection, "q", "after")
             assert drain(connection, "q") == ["before", "after"]
+
+
+def test_a_password_that_cannot_be_had_for_a_moment_ends_no_connection(tmp_path: Path) -> None:
+    """A file that is being replaced was the end, whatever `reconnect_attempts` says; no broker had refused anything."""
+    (tmp_path / "store").mkdir(mode=0o700)
+    add(tmp_path / "store" / "users", "ann", PASSWORD)
+    file = tmp_path / "password"
+    with server(tmp_path / "store") as running:
+        factory = ConnectionFactory(f"amqp://ann@127.0.0.1:{running.port}", password_file=str(file))
+        for content, told in ((None, "No such file"), ("", "is empty")):
+            if content is not None:
+                file.write_text(content)
+            with pytest.raises(JMSSecurityError, match=told):
+                factory.create_connection()
+        file.write_text(PASSWORD)
+        with factory.create_connection() as connection:
+            connection.start()
+            connecting = connection._transport.connecting
+            file.unlink()
+            drop(connection)
+            until(lambda: "No such file" in connecting.problems)
+            file.touch()
+            until(lambda: "is empty" in connecting.problems)
+            file.write_text(PASSWORD)
+            send(connection, "q", "x")
+            assert drain(connection, "q") == ["x"]
+            assert len(connection.failovers) == 1
 
 
 def test_a_user_at_a_broker_without_users_is_told_what_to_do(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from legato.client.failover.disconnect_reason import Detection, Loss, loss_of
 from legato.client.failover.peer_problems import WrongProtocolError
 from legato.client.failover.schedule import SILENT_HOST_TIMEOUT_S
 from legato.client.failover.uri import Host, parse_uri
-from legato.client.failover.wire import RedirectedError, refusal
+from legato.client.failover.wire import NoSecretError, RedirectedError, refusal
 from legato.errors import InvalidClientIDError, JMSError, JMSSecurityError
 
 A, B, C, D = (Host(name, 5672) for name in "abcd")
@@ -320,3 +320,17 @@ def test_a_farewell_says_how_the_connection_was_lost(
     assert (loss.detection, loss.return_window_s) == (detection, window_s)
     assert "it is late" in str(loss.cause)
     assert loss_of(A, closed, silent=True, return_window_s=2.0).detection is Detection.SILENT
+
+
+def test_a_token_that_cannot_be_had_is_a_try_in_vain_once_a_broker_has_let_us_in() -> None:
+    """Only what a broker refuses is final then: its provider may be away for a moment."""
+    away = NoSecretError("There is no token to log in with: the provider is away.")
+    with pytest.raises(JMSSecurityError, match="away"):
+        connecting(connected=False).failed(A, away)
+    made = connecting()
+    made.begin_again(lost(A))
+    for _ in range(3):
+        made.failed(made.next(0.0).host, away)
+    assert "the provider is away" in made.problems
+    with pytest.raises(JMSSecurityError, match="refused"):
+        made.failed(A, JMSSecurityError("refused"))

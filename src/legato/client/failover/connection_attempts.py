@@ -14,7 +14,7 @@ from legato.client.failover.discovery import offered_hosts
 from legato.client.failover.peer_problems import WrongProtocolError
 from legato.client.failover.schedule import SILENT_HOST_TIMEOUT_S, Schedule, Try
 from legato.client.failover.uri import Host, Uri
-from legato.client.failover.wire import RedirectedError, Wire
+from legato.client.failover.wire import NoSecretError, RedirectedError, Wire
 from legato.client.mapping.conditions import UNBLOCKED
 from legato.errors import InvalidClientIDError, JMSError, JMSSecurityError, ResourceAllocationError
 
@@ -138,7 +138,9 @@ class ConnectionAttempts:
         Raises:
             JMSError: it is of no use to try again.
         """
-        if isinstance(error, JMSSecurityError):
+        # Whoever gives tokens may be away for a moment, a file with a password may be replaced just now.
+        passes = isinstance(error, NoSecretError) and self.connected_once
+        if isinstance(error, JMSSecurityError) and not passes:
             raise error
         # After a loss the old connection may still look alive to the broker (amqp.md A1.7).
         # And a limit that is reached on the way back may be that connection's.

@@ -46,7 +46,7 @@ def token_source(token: str | Token | None, file: str | None) -> Token | None:
     """What gives a token for each login: the one that was given, or what is in a file then.
 
     Raises:
-        JMSSecurityError: by what is returned: there is none.
+        NoSecretError: by what is returned: there is none.
     """
     if token is None and file is None:
         return None
@@ -55,9 +55,9 @@ def token_source(token: str | Token | None, file: str | None) -> Token | None:
         try:
             if callable(token):
                 return token()
-            return token if token is not None else Path(file or "").read_text().strip()
+            return token if token is not None else _content(Path(file or "")).strip()
         except Exception as error:
-            raise JMSSecurityError(f"There is no token to log in with: {error}.", linked=error) from error
+            raise NoSecretError(f"There is no token to log in with: {error}.", linked=error) from error
 
     return read
 
@@ -85,6 +85,10 @@ class Login(msgspec.Struct, frozen=True):
     def within(self, timeout_s_max: float) -> Login:
         """The same in less time, if that is less."""
         return self if timeout_s_max >= self.timeout_s else msgspec.structs.replace(self, timeout_s=timeout_s_max)
+
+
+class NoSecretError(JMSSecurityError):
+    """What is to be logged in with cannot be had now: no broker has refused anything."""
 
 
 class RedirectedError(JMSError):
@@ -265,9 +269,17 @@ def _password(login: Login) -> str | None:
     if login.password is not None or login.password_file is None:
         return login.password
     try:
-        return Path(login.password_file).read_text().split("\n")[0].removesuffix("\r")
-    except (OSError, UnicodeDecodeError) as error:
-        raise JMSSecurityError(f"The password file cannot be read: {error}.", linked=error) from error
+        return _content(Path(login.password_file)).split("\n")[0].removesuffix("\r")
+    except (OSError, ValueError) as error:
+        raise NoSecretError(f"The password file cannot be read: {error}.", linked=error) from error
+
+
+def _content(file: Path) -> str:
+    """The text of a file that somebody may be writing just now."""
+    text = file.read_text()
+    if not text:
+        raise ValueError(f"{file} is empty")
+    return text
 
 
 def _may_show_secret(sock: socket.socket, host: Host, login: Login) -> bool:
