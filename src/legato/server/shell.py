@@ -52,7 +52,7 @@ class Peer(Protocol):
         paused: its socket cannot take more now.
         transactions: those that it has declared and not discharged.
         slow_consumers: how many of its consumers are slow; see `links.timeouts`.
-        unread_bytes: of answers to its requests that wait for credit.
+        unread_bytes: of its requests that are not answered yet, and of answers that wait for credit.
         due_ms: when its heartbeats and its silence are to be looked at.
         amqp: the engine of its connection.
     """

@@ -10,6 +10,7 @@ NOT_IMPLEMENTED = "amqp:not-implemented"
 NO_BACKUP = "amqp:precondition-failed"
 RESOURCE_DELETED = "amqp:resource-deleted"
 RESOURCE_LOCKED = "amqp:resource-locked"
+TOO_LARGE = "amqp:link:message-size-exceeded"
 
 
 class Refused(LegatoError):

@@ -47,6 +47,33 @@ _BAD_REQUEST = 400
 _OK = 200
 _UNAVAILABLE = 503
 _TAG = b"answer"
+_QUESTION_BYTES = 1 << 10
+"""Of a request that is not answered yet, besides its own bytes."""
+
+
+class _Question:
+    """A request that is to be answered: where, and what it holds until then.
+
+    Its own bytes count too: the work on it may keep what they say.
+    """
+
+    __slots__ = ("_answered", "_held_bytes", "correlation", "peer", "reply_to")
+
+    def __init__(self, peer: Peer, message: AmqpMessage, size: int, answered: Callable[[], None]) -> None:
+        asked = message.properties
+        self.peer = peer
+        self.reply_to = asked.reply_to
+        self.correlation = asked.message_id if asked.correlation_id is None else asked.correlation_id
+        self._answered = answered
+        self._held_bytes = size + _QUESTION_BYTES
+        peer.unread_bytes += self._held_bytes
+
+    def end(self) -> None:
+        """It is answered."""
+        self.peer.unread_bytes -= self._held_bytes
+        self._held_bytes = 0
+        answered, self._answered = self._answered, _nothing
+        answered()
 
 
 class Management:
@@ -58,13 +85,19 @@ class Management:
         self._nodes = nodes
         self._operations = operations
 
-    def request(self, peer: Peer, data: bytes) -> None:
-        """A message came to the management address."""
+    def request(self, peer: Peer, data: bytes, answered: Callable[[], None]) -> None:
+        """A message came to the management address.
+
+        Args:
+            answered: is called once when there is an answer, or when it is known that there is none.
+        """
         try:
             message = decode_message(data)
         except ProtocolError as error:
             log.warning("! %s sent a request that cannot be read: %s", peer.name, sentence(error))
+            answered()
             return
+        question = _Question(peer, message, len(data), answered)
         arguments: dict[str, Any] = {}
         try:
             arguments = _arguments_of(message)
@@ -73,45 +106,44 @@ class Management:
             outcome = self._operations.perform(arguments, peer.rights, peer.realm)
         except (Refused, Refusal) as error:
             self._record(peer, arguments, "denied" if isinstance(error, Denied) else "refused", str(error))
-            self._answer(peer, message, _STATUS.get(error.condition, _BAD_REQUEST), str(error), {})
+            self._answer(question, _STATUS.get(error.condition, _BAD_REQUEST), str(error), {})
             return
         except (Rejection, ConfigError) as error:
             self._record(peer, arguments, "refused", str(error))
-            self._answer(peer, message, getattr(error, "status", _BAD_REQUEST), str(error), {})
+            self._answer(question, getattr(error, "status", _BAD_REQUEST), str(error), {})
             return
         except StoreError as error:
             log.error("! a request of %s was not met: %s", peer.name, sentence(error))
             self._record(peer, arguments, "refused", sentence(error))
             why = f"The broker cannot do this now: {sentence(error)}."
-            self._answer(peer, message, _STATUS[INTERNAL_ERROR], why, {})
+            self._answer(question, _STATUS[INTERNAL_ERROR], why, {})
             return
         self._record(peer, arguments, "allowed")
         if isinstance(outcome, Settled):
             make = outcome.make
-            self._shell.when_settled(peer, lambda error: self._tell_settled(peer, message, make, error))
+            self._shell.when_settled(peer, lambda error: self._tell_settled(question, make, error))
         else:
-            self._tell(peer, message, outcome)
+            self._tell(question, outcome)
 
-    def _tell_settled(
-        self, peer: Peer, message: AmqpMessage, make: Callable[[], Any], error: StoreError | None
-    ) -> None:
+    def _tell_settled(self, question: _Question, make: Callable[[], Any], error: StoreError | None) -> None:
         if error is not None:
             log.warning("! a request for what other processes read was not met: %s", sentence(error))
-            self._answer(peer, message, _UNAVAILABLE, "The store cannot be read by other processes now.", {})
+            self._answer(question, _UNAVAILABLE, "The store cannot be read by other processes now.", {})
             return
         try:
             outcome = make()
         except (Refused, Refusal) as refusal:
-            self._answer(peer, message, _STATUS.get(refusal.condition, _BAD_REQUEST), str(refusal), {})
+            self._answer(question, _STATUS.get(refusal.condition, _BAD_REQUEST), str(refusal), {})
         else:
-            self._tell(peer, message, outcome)
+            self._tell(question, outcome)
 
-    def _tell(self, peer: Peer, message: AmqpMessage, outcome: Any) -> None:
+    def _tell(self, question: _Question, outcome: Any) -> None:
         if isinstance(outcome, Pending):
-            outcome.done = lambda result: self._answer(peer, message, _OK, "OK", result)
-            outcome.failed = lambda why: self._answer(peer, message, _UNAVAILABLE, why, {})
+            outcome.done = lambda result: self._answer(question, _OK, "OK", result)
+            outcome.failed = lambda why: self._answer(question, _UNAVAILABLE, why, {})
+            outcome.is_awaited = lambda: not question.peer.ended
         else:
-            self._answer(peer, message, _OK, "OK", outcome)
+            self._answer(question, _OK, "OK", outcome)
 
     def _creates(self, arguments: dict[str, Any]) -> bool:
         operation, to = str(arguments.get("operation")).lower(), arguments.get("to")
@@ -132,26 +164,26 @@ class Management:
             reason=reason,
         )
 
-    def _answer(self, peer: Peer, request: AmqpMessage, status: int, description: str, result: Any) -> None:
-        asked = request.properties
-        correlation = asked.message_id if asked.correlation_id is None else asked.correlation_id
+    def _answer(self, question: _Question, status: int, description: str, result: Any) -> None:
+        question.end()
+        peer, reply_to = question.peer, question.reply_to
         try:
             answer = encode_message(
                 header=Header(),
-                properties=Properties(to=asked.reply_to, correlation_id=correlation),
+                properties=Properties(to=reply_to, correlation_id=question.correlation),
                 application_properties={"statusCode": Int(status), "statusDescription": description},
                 body=ValueBody(msgspec.json.encode(result).decode()),
             )
         except ValueError as error:
             log.warning("! the answer to %s cannot be written: %s", peer.name, sentence(error))
             return
-        port = _replies_of(peer, asked.reply_to)
+        port = _replies_of(peer, reply_to)
         if port is not None:
             self._shell.when_durable(peer, lambda: self._reply(port, answer))
-        elif asked.reply_to:
+        elif reply_to:
             try:
                 self._broker.publisher.publish(
-                    self._nodes.find(asked.reply_to, (), peer.rights, SEND, peer.holdings), answer, "", None
+                    self._nodes.find(reply_to, (), peer.rights, SEND, peer.holdings), answer, "", None
                 )
             except (Refused, Refusal) as error:
                 log.warning("! the answer to %s cannot be sent: %s", peer.name, sentence(error))
@@ -168,6 +200,10 @@ class Management:
         if link.draining:
             link.drained()
         self._shell.touch(port.peer)
+
+
+def _nothing() -> None:
+    """Who asked has heard that already."""
 
 
 def _replies_of(peer: Peer, address: str | None) -> ManagementReplies | None:

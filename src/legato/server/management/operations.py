@@ -47,7 +47,8 @@ class Operations:
         pipelines: performs what is asked of type `assignment`.
         stages: performs what is asked of type `stage`.
         bulk: gives tickets for copies of the store.
-        spread: does work in steps, some in each turn of the loop, and calls what it is given if that fails.
+        spread: does work in steps, some in each turn of the loop; is told what to call if that fails, and how to learn
+            whether anybody still waits for it.
         peers: those that are connected.
         whereabouts: see `Membership.whereabouts`.
     """
@@ -64,7 +65,7 @@ class Operations:
         pipelines: Pipelines,
         stages: Stages,
         bulk: BulkProcess,
-        spread: Callable[[Iterator[None], Callable[[str], None]], None],
+        spread: Callable[[Iterator[None], Callable[[str], None], Callable[[], bool]], None],
         peers: Set[Peer],
         damaged: DamagedQueues,
         whereabouts: Callable[[Iterable[str], Callable[[dict[str, Any]], None]], Iterator[None]],
@@ -118,7 +119,7 @@ class Operations:
         if arguments.get("type") == "group" and operation == "read":
             pending = Pending("", "")
             addresses = texts(arguments, "addresses", PAGE_ROWS_MAX)
-            self._spread(self._whereabouts(addresses, lambda told: pending.done(told)), pending.fail)
+            self._do_in_steps(self._whereabouts(addresses, lambda told: pending.done(told)), pending)
             return pending
         special = self._by_type.get(str(arguments.get("type")))
         if special is not None and isinstance(operation, str):
@@ -127,6 +128,9 @@ class Operations:
         if perform is None:
             raise Rejection(f"operation is {operation!r}; there are {', '.join(self._by_name)}.")
         return perform(arguments)
+
+    def _do_in_steps(self, work: Iterator[None], pending: Pending) -> None:
+        self._spread(work, pending.fail, lambda: pending.is_awaited())
 
     # -- what is meant -------------------------------------------------------------------------------------------
 
@@ -180,14 +184,14 @@ class Operations:
             pending.done({"results": msgspec.to_builtins(rows), "more": more})
 
         if kind == "connection":
-            self._spread(connection_views.steps(self._peers, offset, min(count, PAGE_ROWS_MAX), answer), pending.fail)
+            self._do_in_steps(connection_views.steps(self._peers, offset, min(count, PAGE_ROWS_MAX), answer), pending)
             return pending
         if kind is not None:
             kind = _type(arguments)
         pattern = arguments.get("match", "")
         if not isinstance(pattern, str) or len(pattern) > PATTERN_CHARACTERS_MAX:
             raise Rejection(f"match is a pattern of addresses, of at most {PATTERN_CHARACTERS_MAX} characters.")
-        self._spread(self._inspector.steps(kind, pattern, offset, min(count, PAGE_ROWS_MAX), answer), pending.fail)
+        self._do_in_steps(self._inspector.steps(kind, pattern, offset, min(count, PAGE_ROWS_MAX), answer), pending)
         return pending
 
     def _purge(self, arguments: dict[str, Any]) -> Any:

@@ -29,6 +29,9 @@ class Pending:
 
     Args:
         unmet: why it was not done as a whole; empty if it was.
+
+    Attributes:
+        is_awaited: whether who asked is still there.
     """
 
     def __init__(self, name: str, verb: str, unmet: Callable[[], str] = lambda: "") -> None:
@@ -37,6 +40,7 @@ class Pending:
         self._unmet = unmet
         self.done: Callable[[Any], None] = lambda result: None
         self.failed: Callable[[str], None] = lambda why: None
+        self.is_awaited: Callable[[], bool] = lambda: True
 
     def fail(self, why: str) -> None:
         """The work cannot be done."""

@@ -27,7 +27,7 @@ from legato.server.links.link_closing import LinkCloser
 from legato.server.links.link_roles import Coordinator, DischargeToken, ManagementLink, Node, PublisherLink, RunTokens
 from legato.server.links.nodes import Nodes
 from legato.server.links.producer_credit import ProducerCredit
-from legato.server.links.refused import NOT_ALLOWED, Refused
+from legato.server.links.refused import NOT_ALLOWED, TOO_LARGE, Refused
 from legato.server.management.management import Management
 from legato.server.messages.uploads import Uploads
 from legato.server.shell import Peer, Shell
@@ -36,6 +36,7 @@ FAILED = "failed"
 """What Apache Artemis answers to a message to the relay that does not say where to."""
 TOO_MANY_TRANSACTIONS = f"A connection may have {limits.OPEN_TRANSACTIONS_MAX} open transactions."
 NO_TRANSACTION = "A request to the management address cannot be part of a transaction."
+_REQUEST_TOO_LARGE = f"A request to the management address may have at most {limits.REQUEST_BYTES_MAX} bytes."
 _LOST = "One of its messages was sent to what had been deleted, or refused."
 JMS_DESTINATION = "x-opt-jms-dest"
 _CAPABILITIES: dict[object, tuple[str, ...]] = {0: ("queue",), 1: ("topic",), 2: ("queue",), 3: ("topic",)}
@@ -102,9 +103,10 @@ class Transfers:
                 if target is None:
                     if event.txn_id is not None:
                         raise Refused(NOT_ALLOWED, NO_TRANSACTION)
-                    self._management.request(peer, event.data)
+                    if len(event.data) > limits.REQUEST_BYTES_MAX or event is self._own_stub:
+                        raise Refused(TOO_LARGE, _REQUEST_TOO_LARGE)
+                    self._management.request(peer, event.data, lambda: self._owe_relay(link, port))
                     link.settle(event.delivery, ACCEPTED)
-                    self._credit.owe(link, port)
                     return
             if self._shell.full and not (number and producer is not None and producer.is_duplicate(number)):
                 raise Refused(FULL, self._shell.full)
@@ -198,12 +200,22 @@ class Transfers:
 
     def _manage(self, peer: Peer, port: ManagementLink, event: Transfer) -> None:
         if event.txn_id is None:
-            self._management.request(peer, event.data)
+            self._management.request(peer, event.data, lambda: self._owe_who_asks(event.link, port))
             event.link.settle(event.delivery, ACCEPTED)
         else:
             self.doom(peer, event.txn_id, NO_TRANSACTION)
             event.link.settle(event.delivery, Transactional(event.txn_id, Rejected(NOT_ALLOWED, NO_TRANSACTION)))
-        self._owe(event.link, port)
+            self._owe(event.link, port)
+
+    def _owe_who_asks(self, link: Receiver, port: ManagementLink) -> None:
+        """A request was answered: there may be another one, if the link is still there."""
+        if link.context is port:
+            self._owe(link, port)
+
+    def _owe_relay(self, link: Receiver, port: PublisherLink) -> None:
+        """The same, of a request that came by the relay."""
+        if link.context is port:
+            self._credit.owe(link, port)
 
     def doom(self, peer: Peer, txn_id: bytes, description: str) -> None:
         """A transaction that lost a send or an acknowledgement of its own can only roll back (AMQP 4.3)."""

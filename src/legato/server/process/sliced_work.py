@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
 from legato.clock import Clock
 from legato.errors import StoreError
@@ -17,8 +18,16 @@ SLICE_MS = 10
 """Of a turn of the loop, what may go to the work that waits."""
 
 
+class _Work(NamedTuple):
+    """A work in steps."""
+
+    steps: Iterator[None]
+    failed: Callable[[str], None]
+    is_wanted: Callable[[], bool]
+
+
 class Spreading:
-    """Long works in round-robin order.
+    """Long works in round-robin order; short ones are done as many in a turn as fit into the slice.
 
     Args:
         may_go_on: whether anything may still be done.
@@ -39,12 +48,22 @@ class Spreading:
         self._may_go_on = may_go_on
         self._worked = worked
         self._slice_ms = slice_ms
-        self._works: deque[tuple[Iterator[None], Callable[[str], None]]] = deque()
+        self._works: deque[_Work] = deque()
         self._planned = False
 
-    def add(self, work: Iterator[None], failed: Callable[[str], None] = lambda why: None) -> None:
-        """Do what `work` does, beginning with the next turn; should it raise an error, `failed` is told of it."""
-        self._works.append((work, failed))
+    def add(
+        self,
+        work: Iterator[None],
+        failed: Callable[[str], None] = lambda why: None,
+        is_wanted: Callable[[], bool] = lambda: True,
+    ) -> None:
+        """Do what `work` does, beginning with the next turn.
+
+        Args:
+            failed: is told of an error, should the work raise one.
+            is_wanted: whether anybody waits for it; the rest of it is not done when nobody does.
+        """
+        self._works.append(_Work(work, failed, is_wanted))
         self._plan()
 
     def _plan(self) -> None:
@@ -57,22 +76,25 @@ class Spreading:
         if not self._may_go_on():
             self._works.clear()
             return
-        work, failed = self._works.popleft()
-        if not self._is_done(work, failed):
-            self._works.append((work, failed))
+        deadline_ms = self._clock.monotonic_ms() + self._slice_ms
+        while self._works:
+            work = self._works.popleft()
+            if work.is_wanted() and not self._is_done(work, deadline_ms):
+                self._works.append(work)
+            if self._clock.monotonic_ms() >= deadline_ms:
+                break
         if self._works:
             self._plan()
         self._worked()
 
-    def _is_done(self, work: Iterator[None], failed: Callable[[str], None]) -> bool:
-        deadline_ms = self._clock.monotonic_ms() + self._slice_ms
+    def _is_done(self, work: _Work, deadline_ms: int) -> bool:
         try:
-            return all(self._clock.monotonic_ms() < deadline_ms for _ in work)
+            return all(self._clock.monotonic_ms() < deadline_ms for _ in work.steps)
         except StoreError as error:
             log.error("! what was asked for was not done: %s", sentence(error))
-            failed(f"The broker cannot do this now: {sentence(error)}.")
+            work.failed(f"The broker cannot do this now: {sentence(error)}.")
             return True
         except Exception:
             log.exception("! what was asked for was not done")
-            failed("The broker could not do what was asked for; its log says why.")
+            work.failed("The broker could not do what was asked for; its log says why.")
             return True
