@@ -77,6 +77,16 @@ def test_what_no_message_is_to_blame_for_is_not_counted_though_others_succeed_in
         stage.health.succeeded([], [], 0, 0, [f"other {number}"])
 
 
+def test_what_the_broker_counts_in_any_case_is_not_counted_twice() -> None:
+    stage = Stage()
+    numbers = []
+    for delivery in range(1, 6):
+        verdict = stage.health.failed("m", delivery, DOWN, 0, 100.0, counted=True)
+        numbers.append((verdict.attempt, verdict.counts, verdict.last))
+    assert numbers == [(delivery, True, False) for delivery in range(1, 6)]
+    assert stage.health.failed("m", 6, DOWN, 0, 100.0, counted=True).last
+
+
 def test_a_stage_that_does_not_pause_counts_what_no_message_is_to_blame_for() -> None:
     """As those of topics, and those without a circuit: it would be tried again at once, for a day."""
     assert len(Stage(circuit_failures=0).until_dead("m", DOWN)) == 6

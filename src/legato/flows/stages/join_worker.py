@@ -79,16 +79,18 @@ class JoinWorker(SessionWorker):
         """Roll back after a failure; an answer that can never be used becomes a dead letter at its redelivery."""
         failure = Failure.of(error)
         clock = self._flows.clock
-        verdict = self._health.failed(key, message.delivery_count, failure, clock.now_us(), clock.monotonic_ms() / 1e3)
+        verdict = self._health.failed(
+            key, message.delivery_count, failure, clock.now_us(), clock.monotonic_ms() / 1e3, counted=True
+        )
         log_failure(self.name, message, failure, verdict, error)
         if verdict.last:
             self._health.condemn(key, failure)
-        session.give_back(message, failed=verdict.counts, why=failure.text)
+        # It is the transaction's at the broker since `_find` closed its consumer: the rollback counts it.
         session.rollback()
 
     def _bury(self, session: Session, message: Message, key: str, failure: Failure) -> None:
         # It comes once more than it was tried.
-        self._flows.bury(session, message, failure, self._health.attempt(key, message.delivery_count) - 1)
+        self._flows.bury(session, message, failure, message.delivery_count - 1)
         session.commit()
         self._health.pardon(key)
         self._health.buried(key)

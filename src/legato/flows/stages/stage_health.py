@@ -121,6 +121,8 @@ class StageHealth:
         failure: Failure,
         now_us: int,
         now_s: float,
+        *,
+        counted: bool = False,
     ) -> Verdict:
         """An attempt failed: what is to become of its message.
 
@@ -129,6 +131,7 @@ class StageHealth:
             delivery_count: which delivery it was, from 1, as the broker counts.
             now_us: the time of day.
             now_s: the time on a clock that never jumps, in seconds.
+            counted: the broker will count it in any case.
         """
         with self.lock:
             self.meter.failures += 1
@@ -139,7 +142,7 @@ class StageHealth:
                 return Verdict(failing.attempt, first, last=True)
             environmental = failure.environmental and self._environment_retry_s > 0
             circuit, opened = self.circuit, self.circuit.opened
-            counts = circuit.failed(message, now_s, environmental=environmental)
+            counts = circuit.failed(message, now_s, environmental=environmental) or counted
             pause_s = 0.0 if circuit.state is State.CLOSED else max(circuit.until_s - now_s, 0.0)
             if environmental and failing.since_s is None:
                 failing.since_s = now_s
