@@ -142,7 +142,7 @@ def test_a_wiped_broker_seeds_itself_from_the_one_that_serves_on_another_machine
     sent += send(group, 60, 3)
     assert_same_content(group)
     assert f"is a copy of amqp://127.0.0.1:{first.port}, as of commit" in second.log.read_text()
-    assert not list(second.store.glob("*.seeding*"))
+    eventually(lambda: not list(second.store.glob("*.seeding*")), "what was fetched stays")
 
     second.kill()
     shutil.rmtree(second.store)
