@@ -224,10 +224,10 @@ def test_a_closed_consumer_with_messages_is_swept_once_its_link_is_closed(guard:
     consumer = Receiver()
     members.consumers.append(consumer)
     members.forget_consumer(consumer, closed=False)
-    drive(members.sweep())
+    drive(members.sweep(guard))
     assert (members.closing, consumer.released) == ([consumer], 0)
     consumer._close()
-    drive(members.sweep())
+    drive(members.sweep(guard))
     assert (members.closing, consumer.released) == ([], 1)
 
 

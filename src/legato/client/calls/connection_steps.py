@@ -361,9 +361,9 @@ class ConnectionSteps(Generic[_Session]):
                 f"{destination.name} is a temporary destination, and only the connection that made it receives from it."
             )
 
-    def _swept_subscriptions(self) -> Steps[Subscriptions]:
+    def _swept_subscriptions(self, asking: SessionGuard) -> Steps[Subscriptions]:
         for session in list(self._sessions):
-            yield from session._members.sweep()
+            yield from session._members.sweep(asking)
         return self._subscriptions
 
     def _open_transactions(self) -> set[bytes]:

@@ -187,7 +187,7 @@ class SessionFactory(Generic[_Producer, _Consumer, _Browser]):
                     "with the URI's option client_id."
                 )
             source = Source(destination=_lasting(topic), selector=selector or None, no_local=no_local, durable=True)
-            subscriptions = yield from self._connection._swept_subscriptions()
+            subscriptions = yield from self._connection._swept_subscriptions(self._guard)
             link_name = subscriptions.take_unshared(checked_name(name))
             return (
                 yield from self._new_consumer(
@@ -242,7 +242,7 @@ class SessionFactory(Generic[_Producer, _Consumer, _Browser]):
         """
         with self._guard.used():
             connection = self._connection
-            subscriptions = yield from connection._swept_subscriptions()
+            subscriptions = yield from connection._swept_subscriptions(self._guard)
             subscriptions.check_unused(checked_name(name))
             link_name = f"{name}|global" if connection.client_id is None else name
             end = UnsubscribeEnd(self._session._channel, link_name, name)
@@ -277,7 +277,7 @@ class SessionFactory(Generic[_Producer, _Consumer, _Browser]):
             source = Source(
                 destination=topic, selector=selector or None, durable=durable, shared=True, everybodys=everybodys
             )
-            subscriptions = yield from self._connection._swept_subscriptions()
+            subscriptions = yield from self._connection._swept_subscriptions(self._guard)
             link_name = subscriptions.take_shared(checked_name(name), durable=durable, everybodys=everybodys)
             return (
                 yield from self._new_consumer(

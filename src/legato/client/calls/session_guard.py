@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from legato.client.calls.turn import Turn
+from legato.client.gate import Gate
 from legato.client.links.channel import Channel
 from legato.client.links.completion import Completions
 from legato.client.mapping.conditions import UNBLOCKED
@@ -84,6 +85,7 @@ class SessionGuard:
         *,
         resolved: bool = False,
         unconfirmed: bool = False,
+        gate: Gate | None = None,
     ) -> Steps[bool]:
         """Wait for the I/O thread; raises what ended the session or connection meanwhile.
 
@@ -91,6 +93,7 @@ class SessionGuard:
             unconfirmed: whether something is lost, or in doubt, if the wait ends early. Otherwise it ends when the
                 session is closed while there is no connection.
             resolved: whether to wait for the truth, even if the failover contract releases blocked calls.
+            gate: of the session of which something is waited for, if that is another one.
         """
         channel = self.channel
         releases = channel.contract.releases_blocked_calls and not resolved
@@ -107,7 +110,7 @@ class SessionGuard:
 
         self.blocked = True
         try:
-            if not (yield Wait(channel.gate, over, timeout_s)):
+            if not (yield Wait(gate or channel.gate, over, timeout_s)):
                 return False
         finally:
             self.blocked = False

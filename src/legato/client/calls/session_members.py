@@ -109,12 +109,21 @@ class SessionMembers(Generic[_Consumer]):
         elif consumer not in self.closing:
             self.closing.append(consumer)
 
-    def sweep(self) -> Steps[None]:
-        """Forget consumers whose messages were acknowledged after they closed: their subscriptions are free."""
+    def sweep(self, asking: SessionGuard) -> Steps[None]:
+        """Forget consumers whose messages were acknowledged after they closed: their subscriptions are free.
+
+        Args:
+            asking: the guard of the session that waits for that, which may be another one, and may close meanwhile.
+        """
+        channel = self._guard.channel
         for consumer in list(self.closing):
             end = consumer._end
             if not end.released:
-                yield from self._guard.wait_closed(lambda end=end: end.closed)  # type: ignore[misc]
+                yield from asking.wait(
+                    lambda end=end: end.closed or channel.error,  # type: ignore[misc]
+                    "use a subscription",
+                    gate=channel.gate,
+                )
             if end.closed and consumer in self.closing:
                 self.closing.remove(consumer)
                 consumer._release_subscription()

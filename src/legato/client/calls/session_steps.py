@@ -187,7 +187,7 @@ class SessionSteps(Generic[_Producer, _Consumer, _Browser]):
         guard.closed = True
         losses = Losses(self._channel)
         # Calls that wait for a broker that is not there, with nothing of theirs on its way, end now.
-        self._channel.gate.open()
+        self._connection._wake_sessions()
         self._connection._wake_bases()
         dispatcher = self._listeners.dispatcher
         if dispatcher is not None:

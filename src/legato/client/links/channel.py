@@ -201,6 +201,7 @@ class Channel(ChannelEnds):
         for end in self._ends():
             self.restored(end)
         self.touch()
+        self.transport.outages.touch_all()
 
     def close(self) -> None:
         """Close all links in good order, then the session."""
@@ -225,6 +226,8 @@ class Channel(ChannelEnds):
             self.acknowledgements_given_up += receiver.unheard
             receiver.give_up()
         self.touch()
+        # A call of this session may wait for something of another one.
+        self.transport.outages.touch_all()
 
     def abandon(self, error: JMSError) -> None:
         """The connection is gone for good: whatever waits hears so."""

@@ -83,6 +83,11 @@ class Outages:
         for channel in self._channels:
             channel.grant()
 
+    def touch_all(self) -> None:
+        """Have all who wait look again."""
+        for channel in self._channels:
+            channel.touch()
+
     def flush_all(self) -> None:
         """State what the application is done with."""
         for channel in self._channels:
