@@ -310,6 +310,11 @@ class Channel(base.StdChannel):  # type: ignore[misc]
 
     # -- consumers ---------------------------------------------------------------------------------------
 
+    @property
+    def consumes(self) -> bool:
+        """Whether it has a consumer."""
+        return bool(self._consumers)
+
     def basic_qos(self, prefetch_size: int = 0, prefetch_count: int = 0, apply_global: bool = False) -> None:
         """How many messages the channel may have that are not settled; 0: no limit."""
         del prefetch_size, apply_global

@@ -226,10 +226,24 @@ class BrokerConnection:
 
     @property
     def receiving(self) -> Receiving:
-        """The half that receives, made when it is first needed."""
-        if self._receiving is None:
-            self._receiving = Receiving(AsyncConnectionFactory(self.uri, **self._options), self._put)
-        return self._receiving
+        """The half that receives, made when it is first needed, and anew if it is gone for good and nobody consumes.
+
+        Who consumes is told by `drain`, and connects again; a connection that waits in a pool for its next use is not.
+        """
+        receiving = self._receiving
+        if receiving is None:
+            receiving = self._receiving = self._new_receiving()
+        elif receiving.lost and not any(channel.consumes for channel in self.channels):
+            kept = receiving.kept
+            receiving.close()
+            # With the loss, of which nobody is to be told any more.
+            self._events = queue.SimpleQueue()
+            receiving = self._receiving = self._new_receiving()
+            receiving.keep(kept)
+        return receiving
+
+    def _new_receiving(self) -> Receiving:
+        return Receiving(AsyncConnectionFactory(self.uri, **self._options), self._put)
 
     def post(self, function: Callable[[], None]) -> None:
         """Have the half that receives do something; if there is none yet, do it."""

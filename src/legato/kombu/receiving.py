@@ -307,6 +307,16 @@ class Receiving:
         else:
             log.warning("! %s", sentence(error))
 
+    @property
+    def lost(self) -> bool:
+        """Whether the connection is gone for good."""
+        return self._connection.lost is not None
+
+    @property
+    def kept(self) -> set[Binding]:
+        """The transient queues that it keeps alive, by their bindings."""
+        return set(self._leased)
+
     def post(self, function: Callable[..., object], *arguments: object) -> None:
         """Call a function in the event loop's thread, soon."""
         with contextlib.suppress(RuntimeError):  # it is closed

@@ -618,6 +618,24 @@ def test_a_connection_that_gave_up_looking_for_a_broker_looks_again_when_it_is_u
             assert connection is client.connection
 
 
+def test_a_connection_in_a_pool_whose_receiving_half_gave_up_receives_again_when_it_is_used(tmp_path: Path) -> None:
+    """As Celery uses it for the replies to a question, and then no longer."""
+    options = {"reconnect_attempts": 3, "reconnect_delay_max_s": 0.01, "close_timeout_s": 0.3}
+    with server(tmp_path / "store") as lost:
+        url = f"legato://127.0.0.1:{lost.port}"
+        with Connection(url, transport_options={"connection_options": options}) as client:
+            replies = Queue("replies", Exchange("replies"), "r", auto_delete=True, durable=False)
+            sink = Sink(client, replies, no_ack=True)
+            sink.consumer.cancel()
+            lost.kill()
+            until(lambda: client.connection._receiving.lost)
+            lost.start()
+            client.Producer().publish("durable", routing_key="tasks")
+            again = Sink(client, replies, Queue("tasks"), no_ack=True)
+            client.Producer().publish("tea", exchange="replies", routing_key="r")
+            assert sorted(payloads(again.take(2))) == ["durable", "tea"]
+
+
 def _looks(connection: BrokerConnection) -> bool:
     """Whether a transient message to many finds a broker."""
 
