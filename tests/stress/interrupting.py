@@ -469,6 +469,7 @@ def close_session(stage: Stage) -> Telling:
     acknowledged(session)
     yield session.close
     session.close()
+    assert session not in stage.connection._sessions, "its connection still has it"
     stage.has_left(["1", "2"])
 
 

@@ -306,6 +306,20 @@ def test_a_close_after_an_interrupted_close_ends_with_the_connection(
     closing.outcome()
 
 
+def test_a_session_whose_close_was_interrupted_at_its_end_is_forgotten_by_the_next_one(
+    calm_pair: BrokerPair, queue_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with ConnectionFactory(calm_pair.url).create_connection() as connection:
+        session = connection.create_session()
+        session.create_consumer(session.create_queue(queue_name))
+        with monkeypatch.context() as interrupting:
+            interrupting.setattr(connection, "_forget_session", Mock(side_effect=KeyboardInterrupt))
+            with pytest.raises(KeyboardInterrupt):
+                session.close()
+        session.close()
+        assert connection._sessions == []
+
+
 def test_of_many_cancelled_commits_and_rollbacks_none_does_a_message_twice(tmp_path: Path) -> None:
     """The command does more: `python -m tests.stress.cancelling`."""
     with cancelling.brokers(tmp_path) as url:

@@ -174,6 +174,8 @@ class ConnectionSteps(Generic[_Session]):
         self._used = False
         """Whether anything was done with it that fixes the client id."""
         self._subscriptions = Subscriptions()
+        self._sweeping: list[SessionGuard] = []
+        """Sessions with a call that waits for consumers of others."""
         self._temporaries: dict[str, TemporaryNode] = {}
         self._bases: dict[str, Channel] = {}
         """At most one, which has the links of temporary destinations, which outlive the sessions that made them."""
@@ -362,8 +364,12 @@ class ConnectionSteps(Generic[_Session]):
             )
 
     def _swept_subscriptions(self, asking: SessionGuard) -> Steps[Subscriptions]:
-        for session in list(self._sessions):
-            yield from session._members.sweep(asking)
+        self._sweeping.append(asking)
+        try:
+            for session in list(self._sessions):
+                yield from session._members.sweep(asking)
+        finally:
+            self._sweeping.remove(asking)
         return self._subscriptions
 
     def _open_transactions(self) -> set[bytes]:
@@ -465,6 +471,12 @@ class ConnectionSteps(Generic[_Session]):
             raise IllegalStateError("The connection is closed.")
         if self._transport.error is not None:
             raise self._transport.error
+
+    def _wake_others(self) -> None:
+        """A session closes: its calls may wait at another one, or at a base."""
+        self._wake_bases()
+        if self._sweeping:
+            self._wake_sessions()
 
     def _wake_bases(self) -> None:
         for base in list(self._bases.values()):

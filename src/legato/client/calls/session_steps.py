@@ -187,8 +187,8 @@ class SessionSteps(Generic[_Producer, _Consumer, _Browser]):
         guard.closed = True
         losses = Losses(self._channel)
         # Calls that wait for a broker that is not there, with nothing of theirs on its way, end now.
-        self._connection._wake_sessions()
-        self._connection._wake_bases()
+        self._channel.gate.open()
+        self._connection._wake_others()
         dispatcher = self._listeners.dispatcher
         if dispatcher is not None:
             dispatcher.stop()
@@ -225,8 +225,9 @@ class SessionSteps(Generic[_Producer, _Consumer, _Browser]):
         channel.transport.post(channel.close)
         yield from self._patiently(lambda: channel.closed, patience)
         yield from self._guard.wait_for_completions()
-        self._members.forget_all()
+        # In this order: without members it counts as closed.
         self._connection._forget_session(self)
+        self._members.forget_all()
 
     def _leave(self, error: BaseException | None) -> Steps[None]:
         return leaving(self._close(), self._channel.transport, error)
