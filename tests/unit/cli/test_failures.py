@@ -13,16 +13,18 @@ import pytest
 
 import legato
 from legato.cli.failures import EXIT_FAILED, EXIT_USAGE, EXTRA_OF_MODULE, explain, hide_interrupted_calls, require
-from legato.errors import ConfigError, JMSSecurityError, LegatoError, tree
+from legato.errors import ConfigError, JMSSecurityError, tree
 
 PROJECT = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text())["project"]
 
 
-@pytest.mark.parametrize("kind", [kind for kind in tree() if kind.__init__ is Exception.__init__])
-def test_every_error_has_something_to_say(kind: type[LegatoError]) -> None:
-    explanation = explain(kind())
-    assert explanation is not None
-    assert len(explanation[0]) > 10
+def test_every_error_has_something_to_say() -> None:
+    """Of those that are loaded: which these are depends on the other tests of a worker."""
+    for kind in tree():
+        if kind.__init__ is Exception.__init__:
+            explanation = explain(kind())
+            assert explanation is not None
+            assert len(explanation[0]) > 10
 
 
 def test_a_setting_is_a_mistake_of_use_and_a_refusal_is_not() -> None:
