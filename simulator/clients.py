@@ -217,8 +217,8 @@ class TaskNotifier:
             yield from sleep(0.001)
 
     def ends(self, error: BaseException, rest: Callable[[], Steps[None]]) -> bool:
-        """See `Notifier.ends`."""
-        return False
+        """See `Notifier.ends`: what is no error of a listener ends the task."""
+        return not isinstance(error, Exception)
 
     @property
     def is_current(self) -> bool:
@@ -241,6 +241,10 @@ class TaskDispatcher(Dispatching):
     def is_current(self) -> bool:
         """See `Dispatcher.is_current`."""
         return Task.current is self._task
+
+    def _ends(self, error: BaseException) -> bool:
+        """What is no error of a listener ends the task."""
+        return not isinstance(error, Exception)
 
 
 class Tasks:

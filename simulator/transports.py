@@ -268,10 +268,7 @@ class SimulatedTransport(Transport):
         except JMSError as error:
             self._fail(error)
         if self.finished and not self.ended:
-            self._notify()
-            self._release()
-            self.ended = True
-            self.gate.open()
+            self._end()
 
     def _sleep(self, wire: Wire, deadline_ms: int, now: float, *, doze: bool) -> bool:
         socket: ClientSocket = wire._socket  # type: ignore[assignment]

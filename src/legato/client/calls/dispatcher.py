@@ -197,5 +197,5 @@ class ThreadDispatcher(Dispatching):
         return threading.current_thread() is self._thread
 
     def _ends(self, error: BaseException) -> bool:
-        """Nothing ends the thread before its session: `sys.exit()` in a thread ends nothing else either."""
-        return False
+        """Nothing that a listener raises: `sys.exit()` in a thread ends nothing else either."""
+        return isinstance(error, GeneratorExit)

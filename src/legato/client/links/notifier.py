@@ -55,8 +55,8 @@ class ThreadNotifier:
         yield from NOTHING
 
     def ends(self, error: BaseException, rest: Callable[[], Steps[None]]) -> bool:
-        """Nothing ends the thread: `sys.exit()` in a thread ends nothing else either."""
-        return False
+        """Nothing that a listener raises: `sys.exit()` in a thread ends nothing else either."""
+        return isinstance(error, GeneratorExit)
 
     @property
     def is_current(self) -> bool:

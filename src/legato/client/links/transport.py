@@ -193,15 +193,19 @@ class Transport:
             self._fail(JMSError(f"The client library failed: {error!r}.", linked=error))
             raise
         finally:
-            self._notify()
-            self.deaf = True
-            # What came at the last moment; who sends from here on sees that nobody listens.
-            self.outages.refuse_last()
-            self._notify()
-            self._release()
-            self.ended = True
-            self.gate.open()
-            self.on_end()
+            self._end()
+
+    def _end(self) -> None:
+        """All is over: nobody waits for this thread from here on."""
+        self._notify()
+        self.deaf = True
+        # What came at the last moment; who sends from here on sees that nobody listens.
+        self.outages.refuse_last()
+        self._notify()
+        self._release()
+        self.ended = True
+        self.gate.open()
+        self.on_end()
 
     def _turn(self) -> None:
         """One lump: commands, output, news for waiting threads, sleep, input."""
