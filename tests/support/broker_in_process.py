@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TypeVar, cast
 
+import uvloop
+
 from legato.clock import SystemClock
 from legato.ha.lease import Lease, Standing
 from legato.server.config.configuration import Config
@@ -47,7 +49,7 @@ class BrokerInProcess:
         self._config = config
         self._loop: asyncio.AbstractEventLoop
         self._is_up, self._stop = threading.Event(), asyncio.Event()
-        self._thread = threading.Thread(target=asyncio.run, args=(self._run(),), daemon=True)
+        self._thread = threading.Thread(target=uvloop.run, args=(self._run(),), daemon=True)
 
     def __enter__(self) -> BrokerInProcess:
         self._thread.start()

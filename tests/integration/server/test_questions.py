@@ -26,7 +26,7 @@ def question(to: str = "", padding: str = PADDING) -> bytes:
     """What anybody may ask."""
     return encode_message(
         header=Header(),
-        properties=Properties(message_id="question", reply_to="me", to=to or None),
+        properties=Properties(message_id="question", to=to or None),
         application_properties={"operation": "read", "type": "group", "padding": padding},
     )
 

@@ -140,8 +140,9 @@ class Connection:
 
     @property
     def held_bytes(self) -> int:
-        """What is held of messages and frames that have come in part."""
-        return len(self._unpushed) + sum(session.partial_bytes for session in self._sessions.values())
+        """What is held of messages and frames that have come in part, and of what the peer's windows do not take."""
+        sessions = self._sessions.values()
+        return len(self._unpushed) + sum(session.partial_bytes + session.outgoing_bytes for session in sessions)
 
     @property
     def engine_bytes(self) -> int:

@@ -34,6 +34,8 @@ RARE_EVENTS_MAX = 64
 """Attaches and the like that are looked at in one go."""
 MEASURED_EVERY_BYTES = 16 << 10
 """After so much that a peer sent it is counted what it holds."""
+LINGER_S = 5.0
+"""So long a socket that is closed may take for what was written; who does not read it would keep it in memory."""
 _SHOWN_MAX = 200
 
 
@@ -119,6 +121,10 @@ class Peer(asyncio.Protocol):
         """Whether the broker wants nothing to be read."""
         self._held_back = False
         """Whether nothing is read because of what it holds in memory."""
+        self._has_unread = False
+        """Whether nothing is read because it does not read the answers to what it asked."""
+        self._linger: asyncio.TimerHandle | None = None
+        """Until when its closed socket may take what was written."""
         self._slowed: asyncio.TimerHandle | None = None
         """Until when nothing is read because it sent more than it may."""
         self._unmeasured_bytes = 0
@@ -211,7 +217,10 @@ class Peer(asyncio.Protocol):
         """Count what it holds in memory; who holds too much is cut off."""
         self._unmeasured_bytes = 0
         transport = self._transport
-        if self.ended or transport is None:
+        if transport is None:
+            return
+        if self.ended:
+            self._measure_unread(transport)
             return
         held_bytes = self.amqp.held_bytes + self.unread_bytes + transport.get_write_buffer_size()
         if self.transactions:
@@ -222,6 +231,13 @@ class Peer(asyncio.Protocol):
             self._service.expel(self, str(exceeded), exceeded.condition)
         else:
             self._service.memory_grew()
+
+    def _measure_unread(self, transport: asyncio.Transport) -> None:
+        """Of a connection that is over there is what it has not read."""
+        try:
+            self.holdings.hold(transport.get_write_buffer_size())
+        except LimitExceeded:
+            self.drop()
 
     def begin_holdings(self) -> None:
         """See `shell.Peer`."""
@@ -241,6 +257,7 @@ class Peer(asyncio.Protocol):
             self._events = self._service.handle(self, events)
         if self._unmeasured_bytes >= MEASURED_EVERY_BYTES:
             self.measure()
+        self._review_unread()
         if not self.ended and (self._events or self._received or self.amqp.has_more):
             self._wait_for_turn()
         elif self._busy:
@@ -390,6 +407,8 @@ class Peer(asyncio.Protocol):
             self._expiry.cancel()
         if self._slowed is not None:
             self._slowed.cancel()
+        if self._linger is not None:
+            self._linger.cancel()
         self.holdings.end()
         self._leaves = True
         self._end_with(lambda: [Closed("", str(exc) if exc else "connection lost", clean=False)])
@@ -424,10 +443,18 @@ class Peer(asyncio.Protocol):
     def pause_writing(self) -> None:
         self.paused = True
         self._service.block(self, True)
+        self._review_unread()
+
+    def _review_unread(self) -> None:
+        """Take no more questions from a peer that does not read the answers."""
+        if self.paused and self.unread_bytes and not self._has_unread:
+            self._has_unread = True
+            self._read_or_not()
 
     def resume_writing(self) -> None:
-        self.paused = False
+        self.paused = self._has_unread = False
         self._service.block(self, False)
+        self._read_or_not()
 
     def pause_reading(self, paused: bool) -> None:
         """Leave what the client sends in its socket, or go on."""
@@ -438,7 +465,7 @@ class Peer(asyncio.Protocol):
         # One that was closed while its peer waited for a turn takes no orders any more.
         if self._transport is not None and not self._transport.is_closing() and not self.ended:
             waits_long = self._held_back or self._slowed is not None
-            if self._held or self._busy or self._waits_for_login or waits_long:
+            if self._held or self._busy or self._waits_for_login or self._has_unread or waits_long:
                 self._transport.pause_reading()
                 if waits_long and self.opened:
                     self.amqp.expect_silence()
@@ -454,7 +481,7 @@ class Peer(asyncio.Protocol):
             self._transport.write(data)
             self._greeted = self.opened
         if self.ended:
-            self._transport.close()
+            self._close_socket()
 
     def established(self) -> None:
         """The peer's Open arrived and was answered."""
@@ -475,6 +502,7 @@ class Peer(asyncio.Protocol):
             self.drop()
         self.flush()
         self.amqp.free()
+        self.measure()
 
     def part(self) -> None:
         """Like `end`, but leave the closing to the client, as far as TLS allows.
@@ -512,9 +540,16 @@ class Peer(asyncio.Protocol):
         """Cut the socket, at once unless what was written should still arrive."""
         if self._transport is not None:
             if linger:
-                self._transport.close()
+                self._close_socket()
             else:
                 self._transport.abort()
+
+    def _close_socket(self) -> None:
+        """Close it when what was written has left; cut it if that takes too long."""
+        assert self._transport is not None
+        self._transport.close()
+        if self._linger is None:
+            self._linger = asyncio.get_running_loop().call_later(LINGER_S, self.drop)
 
 
 def _told(error: Exception) -> str:

@@ -95,6 +95,7 @@ class ContainerRegistry:
                     "amqp:resource-locked", "opened again elsewhere", {"sole-connection-enforcement": True}
                 )
                 other.end()
+                other.holdings.give_way()
         try:
             peer.begin_holdings()
         except LimitExceeded as exceeded:

@@ -300,17 +300,26 @@ class Holdings:
                 wait_s = max(wait_s, account.messages.take(messages, rate, now_s))
         return wait_s
 
-    def end(self) -> None:
-        """It is gone, and so is what it had."""
+    def let_go(self) -> None:
+        """Its sessions and links are gone; its socket may not be, and what that holds."""
         self.count_links(0)
         for session in list(self.sessions):
             self.end_session(session)
-        more, self.held_bytes = -self.held_bytes, 0
+
+    def give_way(self) -> None:
+        """Another connection takes its place: it is none any more."""
         for account in self.accounts:
-            account.held_bytes += more
             account.connections -= self.open
         self._leave_half_open()
         self.open = False
+
+    def end(self) -> None:
+        """It is gone, and so is what it had."""
+        self.let_go()
+        self.give_way()
+        more, self.held_bytes = -self.held_bytes, 0
+        for account in self.accounts:
+            account.held_bytes += more
         if self._all is not None:
             self._all.memory_bytes -= self.memory_bytes
         self.memory_bytes = 0

@@ -80,12 +80,13 @@ class Coordinator:
 
 
 class StatusLink:
-    """A link that answers with the broker's status."""
+    """A link that answers with the broker's status; `waits` while an answer waits for the peer's socket."""
 
-    __slots__ = ("peer",)
+    __slots__ = ("peer", "waits")
 
     def __init__(self, peer: Peer) -> None:
         self.peer = peer
+        self.waits = False
 
 
 class HeartbeatLink:
@@ -112,13 +113,17 @@ class ManagementLink:
 class ManagementReplies:
     """A receiving link on the management address: it gets the replies to `address`."""
 
-    __slots__ = ("address", "link", "peer", "waiting")
+    __slots__ = ("address", "goes_on", "link", "peer", "sent_bytes", "waiting")
 
     def __init__(self, peer: Peer, link: Sender, address: str) -> None:
         self.peer = peer
         self.link = link
         self.address = address
         self.waiting: deque[bytes] = deque()
+        self.sent_bytes = 0
+        """Since its peer was written to last, about."""
+        self.goes_on = False
+        """Whether more is sent in a later turn."""
 
     def wait(self, answer: bytes) -> None:
         """An answer waits for credit; the oldest of too many is dropped."""

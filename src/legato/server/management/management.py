@@ -8,7 +8,7 @@ has `statusCode` and `statusDescription`, and JSON in its body. What an operatio
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import msgspec
@@ -26,7 +26,7 @@ from legato.server.links.nodes import Nodes
 from legato.server.links.refused import INTERNAL_ERROR, NOT_ALLOWED, NOT_FOUND, Refused
 from legato.server.links.subscription_names import DURABLE_PREFIX, VOLATILE_PREFIX
 from legato.server.management.operations import Operations
-from legato.server.management.requests import Pending, Rejection, Settled
+from legato.server.management.requests import Pending, Rejection, Settled, Spread
 from legato.server.shell import Peer, Shell
 
 log = logging.getLogger("legato.management")
@@ -47,6 +47,8 @@ _BAD_REQUEST = 400
 _OK = 200
 _UNAVAILABLE = 503
 _TAG = b"answer"
+ANSWER_BYTES_IN_ONE_GO = 256 << 10
+"""Then is seen whether who asked reads them."""
 _QUESTION_BYTES = 1 << 10
 """Of a request that is not answered yet, besides its own bytes."""
 
@@ -77,10 +79,15 @@ class _Question:
 
 
 class Management:
-    """Answers requests."""
+    """Answers requests.
 
-    def __init__(self, shell: Shell, broker: Broker, nodes: Nodes, operations: Operations) -> None:
+    Args:
+        spread: does work in steps, some in each turn of the loop.
+    """
+
+    def __init__(self, shell: Shell, broker: Broker, nodes: Nodes, operations: Operations, spread: Spread) -> None:
         self._shell = shell
+        self._spread = spread
         self._broker = broker
         self._nodes = nodes
         self._operations = operations
@@ -193,13 +200,33 @@ class Management:
         self.flow(port)
 
     def flow(self, port: ManagementReplies) -> None:
-        """Send the answers that there is credit for; a link that is gone takes nothing any more."""
-        link = port.link
+        """Send the answers that there is credit for, as far as the peer reads; a link that is gone takes nothing."""
+        link, peer = port.link, port.peer
+        self._shell.touch(peer)
         while port.waiting and link.credit > 0:
-            link.send(port.next(), _TAG, None, settled=True)
+            if peer.paused:
+                # It goes on when the socket takes more.
+                return
+            if port.sent_bytes >= ANSWER_BYTES_IN_ONE_GO:
+                self._go_on_later(port)
+                return
+            answer = port.next()
+            port.sent_bytes += len(answer)
+            link.send(answer, _TAG, None, settled=True)
         if link.draining:
             link.drained()
-        self._shell.touch(port.peer)
+
+    def _go_on_later(self, port: ManagementReplies) -> None:
+        if not port.goes_on:
+            port.goes_on = True
+            self._spread(self._go_on(port), lambda why: None, lambda: not port.peer.ended)
+
+    def _go_on(self, port: ManagementReplies) -> Iterator[None]:
+        """Write what was sent, to see whether the socket takes more."""
+        port.peer.flush()
+        port.sent_bytes, port.goes_on = 0, False
+        self.flow(port)
+        yield
 
 
 def _nothing() -> None:

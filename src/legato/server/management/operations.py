@@ -22,7 +22,7 @@ from legato.server.management import connection_views
 from legato.server.management.assignments import Pipelines
 from legato.server.management.authorisation import Authorisation
 from legato.server.management.bulk_process import BulkProcess
-from legato.server.management.requests import Pending, Rejection, Settled, number, properties, text, texts
+from legato.server.management.requests import Pending, Rejection, Settled, Spread, number, properties, text, texts
 from legato.server.management.staged_batches import Stages
 from legato.server.management.views import Inspector
 from legato.server.shell import Peer
@@ -47,8 +47,7 @@ class Operations:
         pipelines: performs what is asked of type `assignment`.
         stages: performs what is asked of type `stage`.
         bulk: gives tickets for copies of the store.
-        spread: does work in steps, some in each turn of the loop; is told what to call if that fails, and how to learn
-            whether anybody still waits for it.
+        spread: does work in steps, some in each turn of the loop.
         peers: those that are connected.
         whereabouts: see `Membership.whereabouts`.
     """
@@ -65,7 +64,7 @@ class Operations:
         pipelines: Pipelines,
         stages: Stages,
         bulk: BulkProcess,
-        spread: Callable[[Iterator[None], Callable[[str], None], Callable[[], bool]], None],
+        spread: Spread,
         peers: Set[Peer],
         damaged: DamagedQueues,
         whereabouts: Callable[[Iterable[str], Callable[[dict[str, Any]], None]], Iterator[None]],

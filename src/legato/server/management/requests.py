@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from legato.errors import LegatoError
 
 _NUMBER_MAX = 1 << 62
+Spread = Callable[[Iterator[None], Callable[[str], None], Callable[[], bool]], None]
+"""Does work in steps, some in each turn of the loop; is told what to call if that fails, and how to learn whether
+anybody still waits for it."""
 
 
 class Rejection(LegatoError):

@@ -247,14 +247,27 @@ class Translator:
         elif isinstance(port, Browser):
             self._broker.browsers.flow(port, link.credit, link.draining)
         elif isinstance(port, StatusLink):
-            self._send_status(link)
+            self._send_status(link, port)
         elif isinstance(port, HeartbeatLink):
             self._heartbeats.flow(port)
         elif isinstance(port, ManagementReplies):
             self._management.flow(port)
 
-    def _send_status(self, link: Sender) -> None:
-        """Answer on a status link: once for each flow that leaves credit, however much that is."""
+    def resume(self, peer: Peer, now_us: int) -> None:
+        """Its socket takes more again: what waited for that is sent."""
+        for link in peer.links:
+            port = link.context
+            if isinstance(port, ManagementReplies) or (isinstance(port, StatusLink) and port.waits):
+                self._flow(link, now_us)
+
+    def _send_status(self, link: Sender, port: StatusLink) -> None:
+        """Answer on a status link: once for each flow that leaves credit, however much that is.
+
+        Who does not read has one answer when it does.
+        """
+        port.waits = port.peer.paused
+        if port.waits:
+            return
         if link.credit > 0:
             document = msgspec.json.encode(self._status())
             link.send(encode_message(header=Header(), body=DataBody(document)), b"status", None, settled=True)
@@ -348,7 +361,7 @@ class Translator:
         for link in list(peer.links):
             self._links.gone(peer, link, ending)
         self._broker.transactions.disconnect(peer)
-        peer.holdings.end()
+        peer.holdings.let_go()
         self._containers.closed(peer)
         if ending is LinkEnding.CONNECTION_CLOSED and not self._containers.is_connected(peer.container):
             self._broker.reservations.release_container(peer.container)

@@ -61,17 +61,25 @@ class MemoryWatch:
 
     def _review(self) -> None:
         self._reviewed_bytes = self._accounts.memory_bytes
-        measures = self.mark.review(self._accounts.memory_bytes, self._holders, self._clock.monotonic_ms() / 1000)
+        measures = self.mark.review(self._accounts.memory_bytes, self.holders, self._clock.monotonic_ms() / 1000)
         for peer in measures.stop:
             peer.hold_back(True)
         for peer in measures.go_on:
             peer.hold_back(False)
         if measures.cut_off is not None:
-            self._expel(
-                measures.cut_off,
-                "it holds most of what all may hold in memory together (limits.memory), and there is no relief",
-                EXCEEDED,
-            )
+            self.cut_off(measures.cut_off)
 
-    def _holders(self) -> list[tuple[Peer, int]]:
-        return [(peer, peer.holdings.memory_bytes) for peer in self._shell.peers if not peer.ended]
+    def cut_off(self, peer: Peer) -> None:
+        """End the connection of who holds most; one that is over already, and still holds most, at once."""
+        if peer.ended:
+            peer.drop()
+            return
+        self._expel(
+            peer,
+            "it holds most of what all may hold in memory together (limits.memory), and there is no relief",
+            EXCEEDED,
+        )
+
+    def holders(self) -> list[tuple[Peer, int]]:
+        """Connections with what each of them holds, also those that are over and have not taken what was written."""
+        return [(peer, peer.holdings.memory_bytes) for peer in self._shell.peers]

@@ -238,7 +238,9 @@ class Service:
             self.damaged,
         )
         self._executor.cut = links.closer.cut
-        management = Management(self, self.broker, links.nodes, self._make_operations(links))
+        spreading = Spreading(loop, clock, self._may_work, self.advance)
+        operations = self._make_operations(links, spreading)
+        management = Management(self, self.broker, links.nodes, operations, spreading.add)
         transfers = Transfers(self, self.broker, links.nodes, links.closer, management, self.credit, self._executor.owe)
         self._translator = Translator(
             self,
@@ -300,9 +302,8 @@ class Service:
             self, self.broker, self._executor, links, self.rates, self.upkeep, self.memory, self.timeouts, loop
         )
 
-    def _make_operations(self, links: Links) -> Operations:
+    def _make_operations(self, links: Links, spreading: Spreading) -> Operations:
         broker, nodes = self.broker, links.nodes
-        spreading = Spreading(self._loop, self.clock, self._may_work, self.advance)
         return Operations(
             broker,
             nodes,
@@ -453,6 +454,8 @@ class Service:
         if self.ending or not self.may_serve():
             return
         now_us = self.clock.now_us()
+        if not blocked:
+            self._translator.resume(peer, now_us)
         for receiver in peer.receivers:
             if blocked or not self._executor.streams.is_busy(receiver):
                 self._block(receiver, blocked, now_us)
