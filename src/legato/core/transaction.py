@@ -35,13 +35,14 @@ class Disposal(msgspec.Struct, frozen=True):
 class Transaction:
     """A declared transaction. `owner` is the shell's handle of the connection that declared it, `realm` its user's.
 
-    `failed` is the reason why it can only roll back, once there is one.
+    `failed` is the reason why it can only roll back, once there is one; `declared_us` is by the machine's clock.
     """
 
     __slots__ = (
         "buries",
         "bytes",
         "consumed",
+        "declared_us",
         "disposals",
         "duplicates",
         "failed",
@@ -56,10 +57,11 @@ class Transaction:
         "unsettled",
     )
 
-    def __init__(self, txn_id: bytes, owner: Any, realm: str = "") -> None:
+    def __init__(self, txn_id: bytes, owner: Any, realm: str = "", declared_us: int = 0) -> None:
         self.id = txn_id
         self.owner = owner
         self.realm = realm
+        self.declared_us = declared_us
         self.bytes = 0
         self.sends: list[tuple[Node, Outgoing]] = []
         self.larges: list[int] = []
@@ -87,19 +89,61 @@ class Transaction:
         return bool(self.sends or self.consumed or self.repeats)
 
 
-class OpenTransactions:
-    """The transactions that were declared and not discharged, by id."""
+class OwnTransactions:
+    """The open transactions of one connection, the first that was declared first; `bytes` is what they send."""
 
-    __slots__ = ("by_id",)
+    __slots__ = ("by_id", "bytes")
 
     def __init__(self) -> None:
         self.by_id: dict[bytes, Transaction] = {}
+        self.bytes = 0
+
+
+class OpenTransactions:
+    """The transactions that were declared and not discharged, by id.
+
+    There may be millions that do nothing: what happens often looks at those of one owner, or at those that consume.
+    """
+
+    __slots__ = ("_by_owner", "by_id", "consuming")
+
+    def __init__(self) -> None:
+        self.by_id: dict[bytes, Transaction] = {}
+        self.consuming: dict[bytes, Transaction] = {}
+        """Those that have received messages."""
+        self._by_owner: dict[Any, OwnTransactions] = {}
+
+    def add(self, transaction: Transaction) -> None:
+        """It was declared."""
+        self.by_id[transaction.id] = transaction
+        self._by_owner.setdefault(transaction.owner, OwnTransactions()).by_id[transaction.id] = transaction
+
+    def remove(self, transaction: Transaction) -> None:
+        """It was discharged; nothing happens if it was before."""
+        if self.by_id.pop(transaction.id, None) is None:
+            return
+        self.consuming.pop(transaction.id, None)
+        own = self._by_owner[transaction.owner]
+        del own.by_id[transaction.id]
+        own.bytes -= transaction.bytes
+        if not own.by_id:
+            del self._by_owner[transaction.owner]
+
+    def grow(self, transaction: Transaction, size: int) -> None:
+        """It sends so many bytes more."""
+        transaction.bytes += size
+        if transaction.id in self.by_id:
+            self._by_owner[transaction.owner].bytes += size
+
+    def of(self, owner: Any) -> OwnTransactions:
+        """Those of a connection."""
+        return self._by_owner.get(owner) or OwnTransactions()
 
     def held_in(self, queue: Queue) -> set[int]:
         """Sequences of messages of the queue that they will consume."""
         return {
             message.seq
-            for transaction in self.by_id.values()
+            for transaction in self.consuming.values()
             for _, message in transaction.consumed
             if message.queue is queue
         }

@@ -29,6 +29,8 @@ from legato.ids import make_txn_id, txn_counter, txn_epoch
 
 UNKNOWN_TXN = "amqp:transaction:unknown-id"
 ROLLED_BACK = "amqp:transaction:rollback"
+TRANSACTION_BYTES = 1 << 10
+"""What an open transaction takes in memory besides what it sends."""
 DROPPED = "An acknowledgement in it is of a message that its receiver does not have any more."
 
 
@@ -42,7 +44,16 @@ class Transactions:
         committing: ids of those whose commits are not durable yet.
     """
 
-    __slots__ = ("_duplicates", "_kernel", "_last", "_open", "_router", "_settlement", "committing")
+    __slots__ = (
+        "_duplicates",
+        "_kernel",
+        "_last",
+        "_open",
+        "_open_transactions",
+        "_router",
+        "_settlement",
+        "committing",
+    )
 
     def __init__(
         self,
@@ -53,6 +64,7 @@ class Transactions:
         settlement: Settlement,
     ) -> None:
         self._kernel = kernel
+        self._open_transactions = open_transactions
         self._open = open_transactions.by_id
         self._router = router
         self._duplicates = duplicates
@@ -70,8 +82,21 @@ class Transactions:
         # A counter that is a time tells for how long the outcome is known: by the clock that outcomes are kept by.
         self._last = max(self._last + 1, self._kernel.steady.now_us)
         txn_id = make_txn_id(self._kernel.epoch, self._last)
-        self._open[txn_id] = Transaction(txn_id, owner, realm)
+        self._open_transactions.add(Transaction(txn_id, owner, realm, self._kernel.now_us))
         return txn_id
+
+    def of(self, owner: Any) -> list[Transaction]:
+        """The open ones of a connection, the first that was declared first."""
+        return list(self._open_transactions.of(owner).by_id.values())
+
+    def count(self, owner: Any) -> int:
+        """How many of a connection are open."""
+        return len(self._open_transactions.of(owner).by_id)
+
+    def held_bytes(self, owner: Any) -> int:
+        """What the open ones of a connection take in memory, about."""
+        own = self._open_transactions.of(owner)
+        return own.bytes + TRANSACTION_BYTES * len(own.by_id)
 
     def find(self, txn_id: bytes, owner: Any) -> Transaction | None:
         """The live transaction of that id, if `owner` declared it."""
@@ -96,7 +121,7 @@ class Transactions:
         Returns:
             Whether that is known at the end of the transaction only: `SettleSends` will carry `token` then.
         """
-        transaction.bytes += len(body)
+        self._open_transactions.grow(transaction, len(body))
         if transaction.bytes > limits.TRANSACTION_BYTES_MAX:
             transaction.failed = f"it sends more than {limits.TRANSACTION_BYTES_MAX >> 20} MiB; commit more often"
             transaction.sends.clear()
@@ -126,6 +151,7 @@ class Transactions:
             return False
         self._settlement.enlist(consumer, message)
         transaction.consumed.append((consumer, message))
+        self._open_transactions.consuming[transaction.id] = transaction
         if disposal is not None:
             transaction.disposals[message] = disposal
         return True
@@ -199,7 +225,7 @@ class Transactions:
             self._kernel.emit(DischargeRefused(token, ROLLED_BACK, "rolled back"))
 
     def _commit(self, transaction: Transaction, token: Any) -> None:
-        del self._open[transaction.id]
+        self._open_transactions.remove(transaction)
         commit = self._kernel.gathering
         txn = transaction.id
         did_work = transaction.did_work
@@ -246,7 +272,7 @@ class Transactions:
 
     def roll_back(self, transaction: Transaction, cause: str, token: Any = None) -> None:
         """Undo a transaction: what it received returns to its place and counts, what it sent is gone."""
-        self._open.pop(transaction.id, None)
+        self._open_transactions.remove(transaction)
         self.give_up(transaction, cause)
         if token is not None:
             self._answer(token, transaction, commits=False)
@@ -289,7 +315,7 @@ class Transactions:
 
     def disconnect(self, owner: Any) -> None:
         """The connection `owner` is gone: its transactions are rolled back (CONTRACT A5)."""
-        for transaction in [t for t in self._open.values() if t.owner is owner]:
+        for transaction in self.of(owner):
             self.roll_back(transaction, "disconnect")
 
 

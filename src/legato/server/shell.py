@@ -50,7 +50,6 @@ class Peer(Protocol):
         opened: its open was answered.
         ended: nothing more is read from it or written to it.
         paused: its socket cannot take more now.
-        transactions: those that it has declared and not discharged.
         slow_consumers: how many of its consumers are slow; see `links.timeouts`.
         unread_bytes: of its requests that are not answered yet, and of answers that wait for credit.
         due_ms: when its heartbeats and its silence are to be looked at.
@@ -74,7 +73,6 @@ class Peer(Protocol):
     ended: bool
     paused: bool
     due_ms: int
-    transactions: set[bytes]
     unread_bytes: int
     slow_consumers: int
     amqp: Connection

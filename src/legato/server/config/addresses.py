@@ -57,6 +57,11 @@ class Addresses:
         """The names of dead-letter queues that tables give, as patterns with `{address}`."""
         return {table["dead_letter_queue"] for _, table in self._tables if table.get("dead_letter_queue")}
 
+    def transaction_timeout_s(self) -> float:
+        """The shortest `transaction_timeout_s` that tables give; 0 if none does."""
+        given = [table["transaction_timeout_s"] for _, table in self._tables if table.get("transaction_timeout_s")]
+        return min(given, default=0.0)
+
     def replace(self, other: Addresses) -> None:
         """From now on the tables of `other` hold."""
         self._tables = other._tables

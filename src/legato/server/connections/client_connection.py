@@ -129,7 +129,6 @@ class Peer(asyncio.Protocol):
         """Until when nothing is read because it sent more than it may."""
         self._unmeasured_bytes = 0
         """What came since it was counted last what it holds."""
-        self.transactions: set[bytes] = set()
         self.unread_bytes = 0
         self.slow_consumers = 0
         self._waits_for_login = False
@@ -223,8 +222,7 @@ class Peer(asyncio.Protocol):
             self._measure_unread(transport)
             return
         held_bytes = self.amqp.held_bytes + self.unread_bytes + transport.get_write_buffer_size()
-        if self.transactions:
-            held_bytes += self._service.transaction_bytes(self)
+        held_bytes += self._service.transaction_bytes(self)
         try:
             self.holdings.hold(held_bytes, self.amqp.engine_bytes)
         except LimitExceeded as exceeded:

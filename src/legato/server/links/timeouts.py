@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 
 from legato.core.broker import Broker
 from legato.core.consumers import Consumer
@@ -44,20 +44,33 @@ class TimeoutReview:
 
     Args:
         timeouts_of: the time-outs of a user; all are 0 by default.
+        shortest_of_addresses_s: the shortest time-out of transactions that any address has; 0: none has one.
         slow_consumer_s: a consumer is slow if messages wait in its queue, and for so long it has not settled the oldest
             of its deliveries; 0: none is.
+        spread: does work in steps, some in each turn of the loop.
     """
 
     def __init__(
-        self, broker: Broker, peers: Iterable[Peer], timeouts_of: Callable[[Peer], Timeouts], slow_consumer_s: float
+        self,
+        broker: Broker,
+        peers: Iterable[Peer],
+        timeouts_of: Callable[[Peer], Timeouts],
+        shortest_of_addresses_s: Callable[[], float],
+        slow_consumer_s: float,
+        spread: Callable[[Iterator[None]], None],
+        now_us: Callable[[], int],
     ) -> None:
         self._broker = broker
         self._peers = peers
         self._timeouts_of = timeouts_of
         self.slow_consumer_s = slow_consumer_s
         self._watched: dict[Consumer, _Watched] = {}
-        self._declared_us: dict[bytes, int] = {}
+        self._shortest_of_addresses_s = shortest_of_addresses_s
+        self._spread = spread
+        self._now_us = now_us
         self._next_us = 0
+        self._is_reviewing = False
+        """Whether transactions are being looked at: there may be millions."""
 
     def review(self, now_us: int) -> None:
         """Take back what is overdue."""
@@ -65,18 +78,19 @@ class TimeoutReview:
             return
         self._next_us = now_us + REVIEW_EVERY_US
         watched: dict[Consumer, _Watched] = {}
-        declared_us: dict[bytes, int] = {}
+        is_any_due = bool(self._shortest_of_addresses_s())
         for peer in list(self._peers):
             timeouts = self._timeouts_of(peer)
+            is_any_due |= bool(timeouts.transaction_timeout_s)
             for receiver in list(peer.receivers):
                 if isinstance(receiver, Consumer) and receiver.held:
                     watched[receiver] = seen = self._watched.get(receiver) or _Watched()
                     self._review_consumer(peer, receiver, seen, timeouts, now_us)
             peer.slow_consumers = sum(receiver in watched and watched[receiver].is_slow for receiver in peer.receivers)
-            for txn_id in list(peer.transactions):
-                declared_us[txn_id] = self._declared_us.get(txn_id, now_us)
-                self._review_transaction(peer, txn_id, timeouts, now_us - declared_us[txn_id])
-        self._watched, self._declared_us = watched, declared_us
+        self._watched = watched
+        if is_any_due and not self._is_reviewing:
+            self._is_reviewing = True
+            self._spread(self.transactions_in_steps())
         self._broker.dispatcher.dispatch_returned(now_us)
 
     def _review_consumer(self, peer: Peer, consumer: Consumer, seen: _Watched, timeouts: Timeouts, now_us: int) -> None:
@@ -131,16 +145,35 @@ class TimeoutReview:
     def _counts(self, consumer: Consumer, message: Message) -> bool:
         return message.presented or not consumer.reports_presented
 
-    def _review_transaction(self, peer: Peer, txn_id: bytes, timeouts: Timeouts, age_us: int) -> None:
-        transaction = self._broker.transactions.find(txn_id, peer)
-        if transaction is None:
-            peer.transactions.discard(txn_id)
+    def _shortest_s(self, peer: Peer) -> float:
+        """No transaction of this peer is due sooner; 0 if none is at all."""
+        return _shortest(self._timeouts_of(peer).transaction_timeout_s, self._shortest_of_addresses_s())
+
+    def transactions_in_steps(self) -> Iterator[None]:
+        """Roll back what is overdue; each step looks at one transaction that may be."""
+        try:
+            for peer in list(self._peers):
+                shortest_s = self._shortest_s(peer)
+                if not shortest_s:
+                    continue
+                for transaction in self._broker.transactions.of(peer):
+                    if self._now_us() - transaction.declared_us < shortest_s * 1_000_000:
+                        break
+                    self._review_transaction(peer, transaction)
+                    yield
+        finally:
+            self._is_reviewing = False
+
+    def _review_transaction(self, peer: Peer, transaction: Transaction) -> None:
+        if self._broker.transactions.find(transaction.id, peer) is None:
             return
-        timeout_s = _shortest(timeouts.transaction_timeout_s, *_timeouts_of_addresses(transaction))
-        if timeout_s and age_us >= timeout_s * 1_000_000:
+        own_s = self._timeouts_of(peer).transaction_timeout_s
+        timeout_s = _shortest(own_s, *_timeouts_of_addresses(transaction))
+        now_us = self._now_us()
+        if timeout_s and now_us - transaction.declared_us >= timeout_s * 1_000_000:
             log.warning("! a transaction of %a is rolled back: it was open for %g s", peer.container, timeout_s)
             self._broker.transactions.roll_back(transaction, "timeout")
-            peer.transactions.discard(txn_id)
+            self._broker.dispatcher.dispatch_returned(now_us)
 
 
 def _timeouts_of_addresses(transaction: Transaction) -> set[float]:

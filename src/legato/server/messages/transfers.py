@@ -296,27 +296,17 @@ class Transfers:
             self._refuse_to_coordinate(port, event, error.condition, str(error))
             return
         if isinstance(asked, Declare):
-            if self._has_too_many(peer):
+            if self._broker.transactions.count(peer) >= limits.OPEN_TRANSACTIONS_MAX:
                 self._refuse_to_coordinate(port, event, FULL, TOO_MANY_TRANSACTIONS)
                 return
             txn_id = self._broker.transactions.declare(peer, peer.realm)
             port.declared.add(txn_id)
-            peer.transactions.add(txn_id)
             link.settle(event.delivery, Declared(txn_id))
         else:
             port.declared.discard(asked.txn_id)
-            peer.transactions.discard(asked.txn_id)
             token: Any = DischargeToken(link, event.delivery, port)
             self._broker.transactions.discharge(asked.txn_id, peer, fail=asked.fail, token=token, realm=peer.realm)
         self._owe(link, port)
-
-    def _has_too_many(self, peer: Peer) -> bool:
-        """Whether a peer may declare no further transaction."""
-        if len(peer.transactions) < limits.OPEN_TRANSACTIONS_MAX:
-            return False
-        find = self._broker.transactions.find
-        peer.transactions.difference_update([txn_id for txn_id in peer.transactions if find(txn_id, peer) is None])
-        return len(peer.transactions) >= limits.OPEN_TRANSACTIONS_MAX
 
     def _refuse_to_coordinate(self, port: Coordinator, event: Transfer, condition: str, description: str) -> None:
         if port.rejects:

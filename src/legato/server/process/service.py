@@ -294,7 +294,13 @@ class Service:
         self._askers: set[Peer] = set()
         """Who asked for a switchover and is still here."""
         self.timeouts = TimeoutReview(
-            self.broker, self.peers, lambda peer: peer.holdings.timeouts, config.limits.slow_consumer_s
+            self.broker,
+            self.peers,
+            lambda peer: peer.holdings.timeouts,
+            self.addresses.transaction_timeout_s,
+            config.limits.slow_consumer_s,
+            spreading.add,
+            clock.now_us,
         )
         mark = MemoryMark[Peer](memory_mark(config.limits), config.limits.memory_relief_s, log.warning)
         self.memory = MemoryWatch(self, self.accounts, mark, clock, self.expel)
@@ -579,8 +585,7 @@ class Service:
 
     def transaction_bytes(self, peer: Peer) -> int:
         """What its open transactions hold in memory."""
-        open_ones = [self.broker.transactions.find(txn_id, peer) for txn_id in peer.transactions]
-        return sum(transaction.bytes for transaction in open_ones if transaction is not None)
+        return self.broker.transactions.held_bytes(peer)
 
     def _expel(self, gone: list[Peer]) -> None:
         """Close the connections of users who may not be here any more."""
