@@ -77,6 +77,20 @@ def test_a_message_of_many_frames_too_large_ends_the_link_before_its_end() -> No
     pair.free()
 
 
+@pytest.mark.parametrize("frame_bytes", [limits.FRAME_BYTES_LEAST, 512 << 10, limits.FRAME_BYTES_MOST])
+def test_messages_come_whatever_the_largest_frame_is(frame_bytes: int) -> None:
+    """The engine's window was closed where a session's capacity did not fit into 32 bits."""
+    pair = Pair(client={"max_frame_bytes": frame_bytes}, server={"max_frame_bytes": frame_bytes}).opened()
+    sender, _ = pair.outgoing()
+    _, answering = pair.incoming()
+    sender.send(b"there", b"t")
+    answering.send(b"back", b"t")
+    to_client, to_server = pair.exchange()
+    assert [transfer.data for transfer in of(to_server, Transfer)] == [b"there"]
+    assert [transfer.data for transfer in of(to_client, Transfer)] == [b"back"]
+    pair.free()
+
+
 def test_a_message_of_many_frames_is_assembled() -> None:
     pair = Pair(server={"max_frame_bytes": 1024}).opened()
     sender, receiver = pair.outgoing()

@@ -31,6 +31,8 @@ from legato.errors import ProtocolError
 SESSION_WINDOW_FRAMES = 8192
 """Transfers a peer may send per session without hearing from us. The engine counts its window in frames of the largest
 size, and empties it on every call of `receive_data`: a window in bytes would be a window of a few small messages."""
+SESSION_CAPACITY_BYTES_MAX = (1 << 32) - 1
+"""A window of more is closed to the engine; with the largest frames that is one of 1,023 transfers."""
 SESSIONS_MAX = 4095
 ECHOES_MAX = 64
 """Of flows that are asked for between two writes, no more are answered: each tells the state of then."""
@@ -74,9 +76,8 @@ class Connection:
         """The peer of this server sent Close and waits for ours: `close` sends it."""
         self.closing = False
         """We sent Close, or need not: the connection's sessions and links do nothing any more."""
-        self.session_capacity_bytes = max(
-            settings.session_window_bytes, SESSION_WINDOW_FRAMES * settings.max_frame_bytes
-        )
+        capacity_bytes = max(settings.session_window_bytes, SESSION_WINDOW_FRAMES * settings.max_frame_bytes)
+        self.session_capacity_bytes = min(capacity_bytes, SESSION_CAPACITY_BYTES_MAX)
         self.remembers_ended_links = False
         """Whether outcomes are wanted that come in transactions for deliveries of links that have ended."""
         self._server = server
