@@ -97,6 +97,8 @@ class Links:
                 self._shell.audit.say(
                     "denial", peer, "denied", operation=operation, object=terminus.address, reason=str(refused)
                 )
+            if isinstance(link, Receiver):
+                self._registry.release_sending(link)
             self._refuse(peer, link, refused)
         peer.holdings.count_links(len(peer.links))
 

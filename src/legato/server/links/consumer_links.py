@@ -6,6 +6,7 @@ from legato.amqp.engine.link import Sender
 from legato.amqp.engine.terminus import Terminus
 from legato.core.broker import Broker
 from legato.core.queues import Queue
+from legato.core.refusals import Refusal
 from legato.core.topics import Topic
 from legato.server.access.permissions import BROWSE, RECEIVE
 from legato.server.links import temporary_nodes
@@ -14,8 +15,9 @@ from legato.server.links.damaged_queues import DamagedQueues
 from legato.server.links.expiry_timers import ExpiryTimers
 from legato.server.links.filters import Filters, read_filters
 from legato.server.links.link_endings import kept_policy
-from legato.server.links.link_roles import DeliveryLink
+from legato.server.links.link_roles import DeliveryLink, Node
 from legato.server.links.nodes import Nodes, wants_topic
+from legato.server.links.refused import Refused
 from legato.server.links.registry import Registry
 from legato.server.links.subscription_names import DURABLE_PREFIX
 from legato.server.links.subscriptions import SubscriptionLinks
@@ -54,6 +56,7 @@ class ConsumerLinks:
         """
         source = link.remote_source
         filters = read_filters(source)
+        old = None
         if source.dynamic:
             node = self._temporaries.make(peer, link, source)
             answer = temporary_nodes.answer(source, node.address)
@@ -71,22 +74,30 @@ class ConsumerLinks:
                     # A temporary queue is found whatever its capability says.
                     peer.rights.demand(BROWSE, node.name)
             answer = self._echo(source)
-            if (old := self._registry.holder(peer.container, link.name)) is not None:
-                self._temporaries.pass_on(node.name, old, link)
             if isinstance(node, Topic) or source.distribution_mode != "copy":
                 self._temporaries.check_consumer(peer, node)
+            if (old := self._registry.holder(peer.container, link.name)) is not None:
+                self._temporaries.pass_on(node.name, old, link)
+        try:
+            self._attach_to(peer, link, node, filters, answer)
+        except (Refused, Refusal):
+            is_held = old is not None and self._registry.holder(peer.container, link.name) is old
+            self._temporaries.give_back(node.name, link, old if is_held else None)
+            raise
+        self._registry.add(link, node.name)
+
+    def _attach_to(self, peer: Peer, link: Sender, node: Node, filters: Filters, answer: Terminus) -> None:
         if isinstance(node, Topic):
             # A durable subscription asks for distribution mode copy too (amqp.md A3): of a topic that says nothing.
             self._subscription_links.attach(peer, link, node, filters, answer)
         else:
             filters.ignore_no_local()
             answer.filters = filters.applied
-            if source.distribution_mode == "copy":
+            if link.remote_source.distribution_mode == "copy":
                 self._browse(peer, link, node, filters, answer)
             else:
                 properties = self._consumers.attach(peer, link, node, DeliveryLink(peer, link), filters.matches)
                 self._consumers.accept(peer, link, answer, properties)
-        self._registry.add(link, node.name)
 
     def _browse_subscription(self, peer: Peer, link: Sender, address: str, filters: Filters) -> bool:
         """Attach a browser to a durable subscription, by its name in the broker."""

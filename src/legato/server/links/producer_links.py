@@ -90,9 +90,25 @@ class ProducerLinks:
             old.suspend()
         self._closer.steal(old)
 
+    def _producer_name(self, peer: Peer, link: Receiver) -> str:
+        """The name of the producer whose numbers the link's messages have; empty: they have none.
+
+        Raises:
+            UnfitName: there is none of that name yet, and none can have it.
+        """
+        given = link.remote_properties.get(names.PRODUCER_ID)
+        if not (isinstance(given, str) and given):
+            return ""
+        # Numbers that another user sends under the same id are not this producer's.
+        name = peer.realm + str(given)
+        self._names.check(str(given), "a producer", partial(self._broker.producers.is_known, name))
+        return name
+
     def _attach_publisher(self, peer: Peer, link: Receiver, target: Terminus) -> None:
         answer = None
         node: Node | None
+        # All that may be refused comes before what another link or a node would have to pay for.
+        producer_name = self._producer_name(peer, link)
         if target.dynamic:
             node = self._temporaries.make(peer, link, target)
             answer = temporary_nodes.answer(target, node.address)
@@ -106,12 +122,8 @@ class ProducerLinks:
         self._steal(link, node)
         properties: dict[str, Any] = {}
         producer = None
-        name = link.remote_properties.get(names.PRODUCER_ID)
-        if isinstance(name, str) and name:
-            # Numbers that another user sends under the same id are not this producer's.
-            given, name = str(name), peer.realm + str(name)
-            self._names.check(given, "a producer", partial(self._broker.producers.is_known, name))
-            producer = self._broker.producers.attach(name)
+        if producer_name:
+            producer = self._broker.producers.attach(producer_name)
             properties[names.LAST_NUMBER] = producer.last
         port = link.context = PublisherLink(
             peer, node, producer, notices=link.remote_properties.get(names.DUPLICATE_NOTICE) is True

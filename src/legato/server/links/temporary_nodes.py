@@ -49,12 +49,16 @@ _BY_NAME = {
 
 
 class TemporaryNode:
-    """One dynamic node. `maker` is the link that made it, None once that has gone; `owner` is whose link it was."""
+    """One dynamic node. `maker` is the link that made it, None once that has gone; `owner` is whose link it was.
 
-    __slots__ = ("lifetime", "linger_s", "maker", "node", "owner")
+    It `is_new` while it is with the link whose attach created it.
+    """
 
-    def __init__(self, node: Node, lifetime: Lifetime, maker: Link, linger_s: int, owner: Peer) -> None:
+    __slots__ = ("is_new", "lifetime", "linger_s", "maker", "node", "owner")
+
+    def __init__(self, node: Node, lifetime: Lifetime, maker: Link, linger_s: int, owner: Peer, is_new: bool) -> None:
         self.node = node
+        self.is_new = is_new
         self.owner = owner
         self.lifetime = lifetime
         self.maker: Link | None = maker
@@ -114,6 +118,7 @@ class Temporaries:
             del self._nodes[key]
             self._closer.steal(known.maker)
         node = self._broker.directory.lookup(name)
+        is_new = node is None
         if node is None:
             self._names.check(name, "a temporary destination")
             peer.holdings.create()
@@ -122,7 +127,7 @@ class Temporaries:
             self._broker.temporaries.reclaim(node)
         self._expiry_timers.cancel(key)
         self._until_empty.pop(key, None)
-        self._nodes[key] = TemporaryNode(node, lifetime_of(terminus), link, terminus.timeout_s, peer)
+        self._nodes[key] = TemporaryNode(node, lifetime_of(terminus), link, terminus.timeout_s, peer, is_new)
         return node
 
     def check_consumer(self, peer: Peer, node: Node) -> None:
@@ -149,6 +154,23 @@ class Temporaries:
         """The link `old` is attached again, as `link`: if it made the node `name`, this goes with the new one."""
         if self.is_maker(name, old):
             self._nodes[name].maker = link
+            self._nodes[name].is_new = False
+
+    def give_back(self, name: str, link: Link, old: Link | None) -> None:
+        """The attach of `link` was refused, after it had made the node `name` or `old` had passed it on.
+
+        Args:
+            old: the link that is attached still, if there is one.
+        """
+        if not self.is_maker(name, link):
+            return
+        temporary = self._nodes[name]
+        if old is not None:
+            temporary.maker = old
+        elif temporary.is_new:
+            self._delete(name, temporary)
+        else:
+            self.link_gone(name, link, LinkEnding.LOST)
 
     def link_gone(self, name: str, link: Link, ending: LinkEnding) -> None:
         """`link` is no longer attached to the node `name`."""
