@@ -152,4 +152,6 @@ def test_an_exception_listener_that_flushes_waits_for_confirmations(connection: 
     producer.send(TextMessage("x"), completion_listener=lambda message, error: heard.append(message.body))
     told.goes_on.set()
     assert told.has_returned.wait(WAIT_S)
-    until(lambda: heard == ["flushed", "x"])
+    until(lambda: "x" in heard)
+    # The listener is called for each attempt of the message that fails.
+    assert heard[0] == "flushed"
