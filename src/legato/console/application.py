@@ -6,6 +6,7 @@ import asyncio
 import hmac
 import logging
 import secrets
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -30,6 +31,7 @@ from legato.console.view import Action, Asked, Values, View
 from legato.console.visits import LEVELS, Visit, Visits
 from legato.errors import JMSError, JMSSecurityError
 from legato.quoting import quoted
+from legato.server.identity.back_off import BackOff
 
 log = logging.getLogger("legato.console")
 
@@ -37,6 +39,12 @@ LIVE_EVERY_S = 2.0
 FORM_BYTES_MAX = 4 << 20
 LOGINS_MAX = 4
 """Attempted at the same time."""
+LOGINS_WAITING_MAX = 32
+"""Attempted or waiting for that."""
+WRONG_MAX, WRONG_IN_ALL_MAX, WRONG_FOR_S = 5, 6, 61.0
+"""The broker is asked about so many wrong passwords of a user within that time: of one browser, and of all. With those
+that are on their way that is less than what it allows by default (`auth.failed_logins`): it sees only the console's
+address, and would listen to nobody on this machine any more."""
 SECURITY_HEADERS = {
     "Content-Security-Policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
@@ -91,6 +99,14 @@ class Settings:
     closing: asyncio.Event = field(default_factory=asyncio.Event)
 
 
+class _LoginRefused(Exception):
+    """A login that was not right, or is not looked at."""
+
+    def __init__(self, why: str, status: int) -> None:
+        super().__init__(why)
+        self.status = status
+
+
 class Console:
     """Answers requests.
 
@@ -107,6 +123,9 @@ class Console:
         self._visits = Visits(lambda user, password: BrokerLink(settings.brokers, user, password))
         self._ledger = Ledger(settings.ledger) if settings.ledger is not None else None
         self._logins = asyncio.Semaphore(LOGINS_MAX)
+        self._logins_waiting = 0
+        self._back_off = BackOff(0.0, WRONG_MAX, WRONG_FOR_S)
+        self._back_off_in_all = BackOff(0.0, WRONG_IN_ALL_MAX, WRONG_FOR_S)
 
     def application(self) -> ASGIApp:
         """As a server runs it."""
@@ -170,18 +189,44 @@ class Console:
         user = values.get("user", "").strip()
         if self._settings.token or not user:
             return self._login_page("Give a user and a password." if not self._settings.token else "", 401)
-        async with self._logins:
-            try:
-                secret, _visit = await run_in_threadpool(self._visits.begin, user, values.get("password", ""))
-            except JMSSecurityError:
-                return self._login_page("The broker knows no such user with this password.", 401)
-            except JMSError as error:
-                return self._login_page(str(error), 403)
+        if self._logins_waiting >= LOGINS_WAITING_MAX:
+            return self._login_page("Too many logins wait to be looked at. Try again in a while.", 503)
+        self._logins_waiting += 1
+        try:
+            async with self._logins:
+                secret = await self._begin(request.client.host if request.client else "", user, values)
+        except _LoginRefused as refused:
+            return self._login_page(str(refused), refused.status)
+        finally:
+            self._logins_waiting -= 1
         old = request.cookies.get(self._settings.cookie, "")
         await run_in_threadpool(self._visits.end, old)
         response = RedirectResponse("/queues", 303)
         self._keep(response, secret)
         return response
+
+    async def _begin(self, address: str, user: str, values: Mapping[str, str]) -> str:
+        """Have the broker look at a login from a browser's address; returns the secret of its visit.
+
+        Raises:
+            _LoginRefused: it was not right, or is not looked at.
+        """
+        now_s = time.monotonic()
+        if self._back_off.is_blocked(address, user, now_s) or self._back_off_in_all.is_blocked("", user, now_s):
+            raise _LoginRefused("There were too many wrong passwords. Try again in a minute.", 429)
+        try:
+            secret, _visit = await run_in_threadpool(self._visits.begin, user, values.get("password", ""))
+        except JMSSecurityError:
+            now_s = time.monotonic()
+            self._back_off.fail(address, user, now_s)
+            self._back_off_in_all.fail("", user, now_s)
+            raise _LoginRefused("The broker knows no such user with this password.", 401) from None
+        except JMSError as error:
+            raise _LoginRefused(str(error), 403) from None
+        now_s = time.monotonic()
+        self._back_off.succeed(address, user, now_s)
+        self._back_off_in_all.succeed("", user, now_s)
+        return secret
 
     async def _log_out(self, request: Request) -> Response:
         secret = request.cookies.get(self._settings.cookie, "")

@@ -123,3 +123,17 @@ def test_a_console_whose_url_has_a_login_wants_its_token(running: Server) -> Non
         assert visitor.last is not None
         assert "token" not in str(visitor.last.url)
         assert "orders 1" in visitor.see("/queues"), "the cookie is enough then"
+
+
+def test_wrong_passwords_in_the_browser_keep_nobody_on_this_machine_out(visitor: Visitor, running: Server) -> None:
+    """The broker sees the console's address only: ten guesses, and no service on the machine got in as that user."""
+    statuses = []
+    for _ in range(12):
+        said = visitor.log_in("op", "wrong")
+        assert visitor.last is not None
+        statuses.append(visitor.last.status_code)
+    assert statuses == [401] * 5 + [429] * 7
+    assert "too many wrong passwords" in said
+    with ConnectionFactory(f"amqp://op:op-password@127.0.0.1:{running.port}").create_connection() as connection:
+        connection.create_session().create_producer(Queue("orders")).send(TextMessage("b"))
+    assert "orders 2" in log_in(visitor, "eve"), "others get in"
