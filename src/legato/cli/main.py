@@ -69,8 +69,9 @@ app = Commands(
     name="legato",
     cls=_Legato,
     help="Durable messaging with Jakarta Messaging semantics that carries on through the failure of its broker.",
-    epilog="Start with `legato demo`, or with `legato serve --store ./store` in one terminal, and in another "
+    epilog="Start with `legato serve --store ./store` in one terminal, and in another "
     "`legato send hello 'a first message'`, `legato status` and `legato receive hello`. "
+    "`legato demo` (with Java 17 and legato[demo]) shows all of it at work. "
     "`legato COMMAND --help` has examples.",
     pretty_exceptions_enable=False,
 )

@@ -11,8 +11,8 @@ from legato.quoting import quoted
 def reload(url: UrlOption = URL_DEFAULT) -> None:
     """Make the broker read its configuration and its users file again. One with a mistake is refused.
 
-    Settings of addresses, users, roles, limits and certificates take effect at once, others after a restart: those that
-    were changed are named. SIGHUP does the same.
+    Settings of addresses, users, roles, limits, certificates and the map of groups take effect at once, others after a
+    restart: those that were changed are named. SIGHUP does the same.
 
     Example: legato reload
     """
