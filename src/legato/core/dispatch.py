@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable
+from enum import Enum, auto
 
 from legato import limits
 from legato.core.consumers import Consumer
@@ -17,18 +18,29 @@ from legato.core.records import Archive
 Given = dict[Consumer, list[Message | MessageRun]]
 
 
+class Stopped(Enum):
+    """Why messages in order go no further."""
+
+    DONE = auto()
+    """Nothing waits, or nobody has credit."""
+    BY_MARK = auto()
+    """The next message is above the durable dispatch mark."""
+    BY_BUDGET = auto()
+    """So many had expired: the rest is for another turn. A backlog that expired must not hold the loop."""
+
+
 def dispatch_in_order(
     queue: Queue, archive: Archive, now_us: int, given: Given, expire: Callable[[Message], None]
-) -> bool:
+) -> Stopped:
     """Give waiting messages to consumers that have credit, and expired ones to `expire`.
 
-    Returns:
-        True if it stopped only because the next message is above the durable dispatch mark.
+    No more than `limits.SCAN_MESSAGES` expire in one go.
     """
     ring = queue.ring
     main = queue.main
     passed_over: list[Message] = []
-    blocked_by_mark = False
+    stopped = Stopped.DONE
+    budget = limits.SCAN_MESSAGES
     while ring:
         if _may_give_run(queue) and _give_run(main, ring[0], now_us, given):
             continue
@@ -38,7 +50,7 @@ def dispatch_in_order(
         run = lane.first_run
         if run is not None:
             if run.seq > lane.mark:
-                blocked_by_mark = True
+                stopped = Stopped.BY_MARK
                 break
             # It may have been read just now.
             if _may_give_run(queue) and _give_run(main, ring[0], now_us, given):
@@ -46,12 +58,16 @@ def dispatch_in_order(
         head = lane.head()
         assert head is not None
         if head.expires_us and head.expires_us <= now_us:
+            if not budget:
+                stopped = Stopped.BY_BUDGET
+                break
+            budget -= 1
             lane.take()
             queue.body(head, archive)
             expire(head)
             continue
         if head.seq > lane.mark:
-            blocked_by_mark = True
+            stopped = Stopped.BY_MARK
             break
         message = lane.take()
         consumer = ring[0]
@@ -68,7 +84,7 @@ def dispatch_in_order(
             ring.rotate(-1)
     for message in passed_over:
         queue.put_back(message)
-    return blocked_by_mark
+    return stopped
 
 
 def _may_give_run(queue: Queue) -> bool:

@@ -6,7 +6,7 @@ from legato import limits
 from legato.core.changes import Marked
 from legato.core.commit import Commit
 from legato.core.consumers import Consumer
-from legato.core.dispatch import Given, dispatch_in_order, mark_wanted
+from legato.core.dispatch import Given, Stopped, dispatch_in_order, mark_wanted
 from legato.core.effects import Deliver, Drained, Paced
 from legato.core.facts import DispatchMarked, MessageDelivered
 from legato.core.kernel import Kernel
@@ -52,9 +52,8 @@ class Dispatcher:
         if not queue.paused and queue.held_until_us <= self._kernel.now_us:
             if queue.selecting:
                 unfinished = self._select(queue, given)
-            elif dispatch_in_order(queue, self._kernel.archive, self._kernel.now_us, given, self._router.expire):
-                self.unmarked.add(queue)
-                unfinished = set(queue.consumers)
+            else:
+                unfinished = self._in_order(queue, given)
         for consumer, messages in given.items():
             if messages:
                 count = len(messages)
@@ -71,6 +70,18 @@ class Dispatcher:
         for consumer in queue.consumers:
             if consumer.draining and not (unfinished and consumer in unfinished):
                 self._drain(consumer)
+
+    def _in_order(self, queue: Queue, given: Given) -> set[Consumer] | None:
+        """Those for whom there may be more, if it did not come to an end."""
+        stopped = dispatch_in_order(queue, self._kernel.archive, self._kernel.now_us, given, self._router.expire)
+        if stopped is Stopped.DONE:
+            return None
+        if stopped is Stopped.BY_MARK:
+            self.unmarked.add(queue)
+        else:
+            self._unscanned[queue] = None
+            self._kernel.scan_again()
+        return set(queue.consumers)
 
     def _record_delivered(self, consumer: Consumer, messages: list[Message]) -> None:
         """For the ledger: these are on their way. What nothing else is committed with is committed on its own."""

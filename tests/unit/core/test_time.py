@@ -2,6 +2,7 @@
 
 import pytest
 
+from legato import limits
 from legato.core.facts import MessageMoved
 from legato.core.settings import AddressSettings
 from tests.support.scenario import Scenario
@@ -79,6 +80,24 @@ def test_what_waits_expires_without_anybody_looking() -> None:
     s.wait(3)
     assert s.broker.directory.queue("q").depth == 1
     assert s.crash().broker.directory.queue("q").depth == 1
+
+
+def test_a_backlog_that_has_expired_goes_in_slices_before_who_asks_gets_what_has_not() -> None:
+    """All of it went in one turn of the loop: of half a million the watchdog would have ended the primary, and then the
+    next one."""
+    s = Scenario()
+    count = 3 * limits.SCAN_MESSAGES + 7
+    s.publish("q", *(b"%d" % n for n in range(count)), expires_us=s.now_us + SECOND_US)
+    s.publish("q", b"stays")
+    s.now_us += 2 * SECOND_US
+    consumer = s.consumer("q", 1)
+    assert s.received(consumer) == [b"stays"]
+    expired = [
+        sum(isinstance(fact, MessageMoved) for fact in record.facts)
+        for _, record in s.store.log(0, limits.SCAN_MESSAGES)
+    ]
+    assert sum(expired) == count
+    assert max(expired) <= limits.SCAN_MESSAGES
 
 
 def test_what_expired_in_the_window_is_not_read_into_the_next_one() -> None:
