@@ -53,7 +53,12 @@ class Dispatcher:
             if queue.selecting:
                 unfinished = self._select(queue, given)
             else:
-                unfinished = self._in_order(queue, given)
+                stopped = dispatch_in_order(
+                    queue, self._kernel.archive, self._kernel.now_us, given, self._router.expire
+                )
+                if stopped is not Stopped.DONE:
+                    self._come_back_to(queue, stopped)
+                    unfinished = set(queue.consumers)
         for consumer, messages in given.items():
             if messages:
                 count = len(messages)
@@ -71,17 +76,13 @@ class Dispatcher:
             if consumer.draining and not (unfinished and consumer in unfinished):
                 self._drain(consumer)
 
-    def _in_order(self, queue: Queue, given: Given) -> set[Consumer] | None:
-        """Those for whom there may be more, if it did not come to an end."""
-        stopped = dispatch_in_order(queue, self._kernel.archive, self._kernel.now_us, given, self._router.expire)
-        if stopped is Stopped.DONE:
-            return None
+    def _come_back_to(self, queue: Queue, stopped: Stopped) -> None:
+        """There may be more for its consumers: when its mark is higher, or in another turn."""
         if stopped is Stopped.BY_MARK:
             self.unmarked.add(queue)
         else:
             self._unscanned[queue] = None
             self._kernel.scan_again()
-        return set(queue.consumers)
 
     def _record_delivered(self, consumer: Consumer, messages: list[Message]) -> None:
         """For the ledger: these are on their way. What nothing else is committed with is committed on its own."""

@@ -535,7 +535,7 @@ class Service:
         self.broker.administration.settings_changed()
         self._links.review_credit()
         self.advance()
-        log.info("= the configuration was read again")
+        log.info("= settings of addresses and users were read again")
         return tell_restart(self._started, config)
 
     def renew_map(self, config: Config) -> None:
