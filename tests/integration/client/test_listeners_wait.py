@@ -18,6 +18,7 @@ from legato.client import (
     Session,
     TextMessage,
 )
+from legato.client.calls.dispatcher import ThreadDispatcher
 from tests.integration.client.calling import Calling, until
 from tests.integration.client.helpers import WAIT_S, send
 from tests.support.broker import BrokerPair
@@ -118,6 +119,30 @@ def test_an_exception_listener_waits_for_a_message_listener_that_commits(
     until(lambda: heard == ["x"])
     # From then on completion listeners are waited for again.
     assert not session._guard.completions.held_up
+
+
+def test_a_listener_of_a_connection_that_is_gone_rests(connection: Connection, queue_name: str) -> None:
+    """What had failed before waited to be announced, which nobody could be told any more: the session's thread asked
+    again and again, and what it asked filled the memory."""
+    session = connection.create_session()
+    send(connection, queue_name, "x")
+    consumer = session.create_consumer(session.create_queue(queue_name))
+    until(lambda: consumer._inbox)
+    transport = connection._transport
+    transport.give_up()
+    until(lambda: transport.ended)
+    asked: list[object] = []
+    consumer._is_suspect = lambda: True  # type: ignore[method-assign]
+    consumer._take_for_listener = lambda: None  # type: ignore[method-assign]
+    transport.post = lambda *call: asked.append(call)
+    consumer._listener = lambda message: None
+    dispatcher = ThreadDispatcher(session, "rests", redeliver_on_error=True)
+    until(lambda: session._channel.gate.is_awaited)
+    session._channel.gate.open()
+    until(lambda: session._channel.gate.is_awaited)
+    dispatcher.stop()
+    until(lambda: dispatcher.ended)
+    assert len(asked) < 10
 
 
 def test_a_completion_listener_cannot_flush_its_own_session(connection: Connection, queue_name: str) -> None:

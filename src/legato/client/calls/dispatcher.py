@@ -82,6 +82,9 @@ class Dispatching:
     def _has_work(self) -> bool:
         if self._stopping:
             return True
+        channel = self._session._channel
+        if channel.error is not None or channel.transport.error is not None:
+            return False  # what is not presented by now cannot be
         return any(
             consumer._inbox and consumer._listener is not None and consumer._transport.started
             for consumer in self._session._members.consumers
