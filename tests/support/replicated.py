@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+
+import pytest
 
 from legato.client import ConnectionFactory, TextMessage
 from legato.processes.log_servers import LogServer, LogServers
 from legato.replication.nats import NatsSettings, open_log
 from legato.store.lmdb import LmdbStore
+from legato.testing.log_servers import log_servers
 from tests.support.server import Server
 
 WAIT_S = 60.0
@@ -61,6 +64,21 @@ class Group:
         for broker in self.brokers.values():
             if broker._process is not None and broker._process.poll() is None:
                 broker.kill()
+
+
+@pytest.fixture(scope="module")
+def servers() -> Iterator[LogServers]:
+    """Three servers of a log, all healthy when they are got; a test that breaks one mends it."""
+    with log_servers() as running:
+        yield running
+
+
+@pytest.fixture
+def group(servers: LogServers, tmp_path: Path) -> Iterator[Group]:
+    """A group without brokers; those that a test adds end with it."""
+    group = Group(servers, tmp_path)
+    yield group
+    group.kill_all()
 
 
 def received(url: str) -> list[str | None]:

@@ -1,7 +1,7 @@
-"""A copy of a broker's store as a stream: of it a backup on another machine is made, or a replica that lost its disk.
+"""Stream of a broker's whole store, for a backup on another machine or a replica that lost its disk.
 
-Rows of the stream are pieces of files, one file behind the other, and at last the end, which says what all of it is:
-without it a copy is not whole. Nothing is written on the broker's disk.
+Its rows are pieces of files, one file after the other. The last row has the digests of all files: a copy without it is
+not complete. Nothing is written to the broker's disk.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ END = ""
 BEGINNING = "."
 """Names no file: the data is a `CopyBeginning`."""
 BESIDE = (VERSIONS_NAME, USERS_NAME)
-"""Files that are copied behind the data, if they are there. What `VERSIONS_NAME` has comes before the commits that need
-it, so that file is read after these."""
+"""Files that are copied after the data, if they exist. The versions are written before the commits that need them, so
+they must be read after these."""
 PIECE_BYTES = 1 << 20
 STALLED_S = 60.0
-"""Who takes nothing for so long gets no more of the copy: until its end, LMDB uses no page again that it shows."""
+"""A copy of which nothing is taken for so long ends: while it lasts, LMDB reuses no page that it shows."""
 
 
 class CopyBeginning(msgspec.Struct):
@@ -98,10 +98,7 @@ class StoreCopies:
         if not self._busy.acquire(blocking=False):
             raise ValueError("Another copy of this store is being made: wait until that is done.")
         reading, writing = socket.socketpair()
-        fraction_s, seconds = math.modf(self._stalled_s)
-        writing.setsockopt(
-            socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", int(seconds), int(fraction_s * 1e6))
-        )
+        writing.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _time_value(self._stalled_s))
         failures: list[StoreError] = []
 
         def copy() -> None:

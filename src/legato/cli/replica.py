@@ -131,21 +131,21 @@ def seed(
     Examples: legato replica seed /var/lib/legato --from amqps://a.example,b.example;
     legato replica seed /var/lib/legato --from /backup/legato-7
     """
-    from legato.cli.store_fetching import fetching, is_url
-    from legato.client.failover.uri import parse_uri
+    from legato.cli.store_fetching import fetching
+    from legato.client.failover.uri import is_uri, parse_uri
     from legato.errors import StoreError
     from legato.replication import seeding
     from legato.server.storage.replicated_log import hold_directory
     from legato.server.storage.seed_source import snapshot_from
 
-    named = f"the store at {parse_uri(source)}" if is_url(source) else source
+    named = f"the store at {parse_uri(source)}" if is_uri(source) else source
     store.mkdir(mode=0o700, parents=True, exist_ok=True)
-    if not is_url(source) and store.resolve() == Path(source).resolve():
+    if not is_uri(source) and store.resolve() == Path(source).resolve():
         raise StoreError(f"{store} cannot be a copy of itself: --from names another directory")
     lock = hold_directory(store)
     try:
         with ExitStack() as stack:
-            told = stack.enter_context(fetching()) if is_url(source) else lambda done, total: None
+            told = stack.enter_context(fetching()) if is_uri(source) else lambda done, total: None
             snapshot = stack.enter_context(snapshot_from(source, store, told))
             if snapshot.position is None:
                 raise StoreError(

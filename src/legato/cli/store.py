@@ -54,13 +54,13 @@ def backup(
     """
     import msgspec
 
-    from legato.cli.store_fetching import fetch, is_url
-    from legato.client.failover.uri import parse_uri
+    from legato.cli.store_fetching import fetch
+    from legato.client.failover.uri import is_uri, parse_uri
     from legato.replication.versions import copy_versions
     from legato.store import backup as backups
     from legato.store.backup_files import LEDGER_NAME
 
-    if is_url(store):
+    if is_uri(store):
         if ledger_directory is not None:
             raise typer.BadParameter(
                 "segments of the ledger are not copied from a URL", param_hint="--ledger-directory"

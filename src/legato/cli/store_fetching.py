@@ -15,11 +15,6 @@ if TYPE_CHECKING:
     from legato.store.backup_files import Manifest
 
 
-def is_url(source: str) -> bool:
-    """Whether a store is named by the URL of its brokers, not by its directory."""
-    return "://" in source
-
-
 def fetch(url: str, to: Path) -> Manifest:
     """Copy the store of the broker that serves at `url` into the new directory `to`; see `bulk.store_fetch`.
 

@@ -38,7 +38,7 @@ class Snapshot:
         commit: the number of its last commit.
         position: where it is on the log of its group; None if its last commit came from no log.
         is_backup: it has a manifest, with which its files are compared.
-        origin: where it was fetched from, if from elsewhere.
+        origin: where it was fetched from, if from elsewhere, into a directory beside the store, and for it alone.
     """
 
     path: Path
@@ -138,7 +138,11 @@ def _copy(store: Path, source: Snapshot, coming: Path) -> None:
             take(path, taken)
             path = taken
         manifest = read_manifest(path)
-        copy_file(path / DATA_NAME, coming, manifest.data_sha256)
+        if taken is not None or source.origin:
+            # It was made for this alone, beside the store.
+            (path / DATA_NAME).rename(coming)
+        else:
+            copy_file(path / DATA_NAME, coming, manifest.data_sha256)
         coming.chmod(0o600)
         if manifest.users_sha256 and not (store / USERS_NAME).exists():
             copy_file(path / USERS_NAME, store / USERS_NAME, manifest.users_sha256)

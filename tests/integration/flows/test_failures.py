@@ -225,6 +225,8 @@ def test_poison_at_the_head_of_a_queue_does_not_keep_its_circuit_open(
     flows.start()
     assert sorted(done.get(timeout=WAIT_S) for _ in range(2)) == ["milk", "tea"]
     until(lambda: depth(calm_pair, f"DLQ.{prefix}Orders.mixed") == 3)
+    # They are counted when the commit has returned, after they are there.
+    until(lambda: flows.health["Orders.mixed"].meter.buried >= 3)
     assert flows.health["Orders.mixed"].meter.buried == 3
 
 

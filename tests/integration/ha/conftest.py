@@ -7,7 +7,10 @@ import pytest
 
 from legato.ha.members import list_members
 from legato.ha.roles import Role
+from tests.support.replicated import group, servers
 from tests.support.server import Server
+
+__all__ = ["group", "servers", "wait_for_role"]
 
 WAIT_S = 60.0
 

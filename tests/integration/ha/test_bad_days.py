@@ -9,7 +9,6 @@ import json
 import shutil
 import signal
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,24 +17,11 @@ from legato.client import ConnectionFactory
 from legato.processes.log_servers import LogServers
 from legato.replication.nats import NatsSettings, open_log
 from legato.store.content_digest import content_digest
-from legato.testing.log_servers import log_servers
 from tests.support.forked_process import run_legato
 from tests.support.replicated import Group, commits_of, eventually, received
+from tests.support.server import Server
 
 BODY = "x" * 20_000
-
-
-@pytest.fixture(scope="module")
-def servers() -> Iterator[LogServers]:
-    with log_servers() as running:
-        yield running
-
-
-@pytest.fixture
-def group(servers: LogServers, tmp_path: Path) -> Iterator[Group]:
-    group = Group(servers, tmp_path)
-    yield group
-    group.kill_all()
 
 
 def legato(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
@@ -50,6 +36,21 @@ def send(group: Group, first: int, count: int) -> list[str | None]:
         for text in texts:
             producer.send(session.create_text_message(text))
     return texts
+
+
+def forgetful(directory: Path, more: str = "") -> Path:
+    """A configuration with a log that keeps little."""
+    config = directory / "legato.toml"
+    config.write_text(f"[replication]\nlog_bytes = 500_000\n{more}")
+    return config
+
+
+def begin(group: Group, config: Path) -> tuple[Server, list[str | None]]:
+    """A primary, and what was sent to it until the log had forgotten its beginning."""
+    first = group.start("a", "active", config=config)
+    sent = send(group, 0, 60)
+    eventually(lambda: kept_from(group) > 1, "the log is not trimmed")
+    return first, sent
 
 
 def kept_from(group: Group) -> int:
@@ -69,9 +70,8 @@ def test_a_wiped_broker_seeds_itself_from_a_backup_where_the_log_does_not_reach_
     group: Group, tmp_path: Path
 ) -> None:
     """And one whose store is too old, which keeps what it had; without a backup it ends and says what to do."""
-    config = tmp_path / "legato.toml"
     (backups := tmp_path / "backups").mkdir()
-    config.write_text(f'[replication]\nlog_bytes = 500_000\nseed_from = "{backups}"\n')
+    config = forgetful(tmp_path, f'seed_from = "{backups}"\n')
     first = group.start("a", "active", config=config)
     second = group.start("b", "backup", config=config)
     sent = send(group, 0, 20)
@@ -106,11 +106,8 @@ def test_a_wiped_broker_seeds_itself_from_a_backup_where_the_log_does_not_reach_
 
 
 def test_an_administrator_seeds_a_broker_from_one_that_serves(group: Group, tmp_path: Path) -> None:
-    config = tmp_path / "legato.toml"
-    config.write_text("[replication]\nlog_bytes = 500_000\n")
-    first = group.start("a", "active", config=config)
-    sent = send(group, 0, 60)
-    eventually(lambda: kept_from(group) > 1, "the log is not trimmed")
+    config = forgetful(tmp_path)
+    first, sent = begin(group, config)
     second = group.add("b", config=config).start()
     second.wait_for_role("ended")
     assert "legato replica seed here" in second.log.read_text()
@@ -132,12 +129,8 @@ def test_an_administrator_seeds_a_broker_from_one_that_serves(group: Group, tmp_
 
 def test_a_wiped_broker_seeds_itself_from_the_one_that_serves_on_another_machine(group: Group, tmp_path: Path) -> None:
     """Nothing but its URL is needed, no common disk; and while nobody serves there, the broker ends and says so."""
-    config, seeding = tmp_path / "legato.toml", tmp_path / "seeding.toml"
-    config.write_text("[replication]\nlog_bytes = 500_000\n")
-    first = group.start("a", "active", config=config)
-    sent = send(group, 0, 60)
-    eventually(lambda: kept_from(group) > 1, "the log is not trimmed")
-    seeding.write_text(f'[replication]\nlog_bytes = 500_000\nseed_from = "amqp://127.0.0.1:{first.port}"\n')
+    first, sent = begin(group, forgetful(tmp_path))
+    seeding = forgetful(tmp_path, f'seed_from = "amqp://127.0.0.1:{first.port}"\n')
     second = group.add("b", config=seeding).start()
     sent += send(group, 60, 3)
     assert_same_content(group)
@@ -160,11 +153,8 @@ def test_a_wiped_broker_seeds_itself_from_the_one_that_serves_on_another_machine
 
 
 def test_an_administrator_seeds_a_broker_from_the_url_of_its_group(group: Group, tmp_path: Path) -> None:
-    config = tmp_path / "legato.toml"
-    config.write_text("[replication]\nlog_bytes = 500_000\n")
-    first = group.start("a", "active", config=config)
-    sent = send(group, 0, 60)
-    eventually(lambda: kept_from(group) > 1, "the log is not trimmed")
+    config = forgetful(tmp_path)
+    first, sent = begin(group, config)
     second = group.add("b", config=config)
     seeded = legato("replica", "seed", second.store, "--from", f"amqp://127.0.0.1:{first.port}")
     assert seeded.returncode == 0, seeded.stderr

@@ -8,7 +8,6 @@ from __future__ import annotations
 import http.client
 import json
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -26,7 +25,6 @@ from legato.replication.replica import Replica
 from legato.spark.exporter import export_all
 from legato.store.content_digest import content_digest
 from legato.store.lmdb import LmdbStore
-from legato.testing.log_servers import log_servers
 from tests.conformance.store import NOW_US
 from tests.support.forked_process import run_legato
 from tests.support.replicated import Group, commits_of, eventually, received
@@ -35,19 +33,6 @@ from tests.support.server import Server, free_port
 PATIENCE = ("--timeout", "60")
 LEASE_S = "5"
 """A lease that a stalled machine does not miss."""
-
-
-@pytest.fixture(scope="module")
-def servers() -> Iterator[LogServers]:
-    with log_servers() as servers:
-        yield servers
-
-
-@pytest.fixture
-def group(servers: LogServers, tmp_path: Path) -> Iterator[Group]:
-    group = Group(servers, tmp_path)
-    yield group
-    group.kill_all()
 
 
 def add(group: Group, *names: str, told: bool = True) -> list[Server]:

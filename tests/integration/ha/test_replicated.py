@@ -47,13 +47,6 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LogServers]:
     servers.close()
 
 
-@pytest.fixture
-def group(servers: LogServers, tmp_path: Path) -> Iterator[Group]:
-    group = Group(servers, tmp_path)
-    yield group
-    group.kill_all()
-
-
 class Load:
     """A client that sends numbered messages until it is told to stop, and remembers which were confirmed."""
 

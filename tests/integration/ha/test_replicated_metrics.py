@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -24,13 +23,6 @@ LEASE_S = "5"
 def servers() -> Iterator[LogServers]:
     with log_servers() as servers:
         yield servers
-
-
-@pytest.fixture
-def group(servers: LogServers, tmp_path: Path) -> Iterator[Group]:
-    group = Group(servers, tmp_path)
-    yield group
-    group.kill_all()
 
 
 def test_the_loss_of_log_servers_and_of_a_broker_is_seen_in_the_metrics(servers: LogServers, group: Group) -> None:

@@ -3,34 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
-import pytest
-
 from legato.ha.lock import StoreLock
-from legato.processes.log_servers import LogServers
 from legato.server.process.standby import POLL_S, SHUTDOWN
-from legato.testing.log_servers import log_servers
 from tests.integration.ha.test_switchover import STAYS
 from tests.support.replicated import Group
 from tests.support.server import Server, server
 
 WAITS = "its backups wait for another one"
-
-
-@pytest.fixture(scope="module")
-def servers() -> Iterator[LogServers]:
-    with log_servers() as running:
-        yield running
-
-
-@pytest.fixture
-def group(servers: LogServers, tmp_path: Path) -> Iterator[Group]:
-    group = Group(servers, tmp_path)
-    yield group
-    group.kill_all()
 
 
 def stop_and_start_again(primary: Server, *backups: Server) -> None:

@@ -8,14 +8,9 @@ import pytest
 from legato.processes.log_servers import LogServers
 from legato.replication.log import ReplicatedLog
 from legato.replication.nats import NatsSettings, open_log
-from legato.testing.log_servers import log_servers
+from tests.support.replicated import group, servers
 
-
-@pytest.fixture(scope="module")
-def servers() -> Iterator[LogServers]:
-    """Three servers, all healthy when they are got; a test that breaks one mends it."""
-    with log_servers() as running:
-        yield running
+__all__ = ["group", "new_log", "servers"]
 
 
 @pytest.fixture

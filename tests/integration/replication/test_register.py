@@ -29,13 +29,6 @@ from tests.support.server import Server
 TIMEOUT_S = 60.0
 
 
-@pytest.fixture
-def group(servers: LogServers, tmp_path: Path) -> Iterator[Group]:
-    group = Group(servers, tmp_path)
-    yield group
-    group.kill_all()
-
-
 def entry(listen: str, sequence: int = 0, **other: Any) -> Entry:
     said = Entry(listen, "1.0", "follows", epoch=1, commits=sequence, sequence=sequence, behind=0)
     return msgspec.structs.replace(said, **other)

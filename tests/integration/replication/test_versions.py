@@ -10,7 +10,6 @@ import itertools
 import os
 import shutil
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,6 @@ from legato.cli.status import ask
 from legato.client import ConnectionFactory
 from legato.core.facts import QueueCreated
 from legato.errors import StoreError, StoreFormatError
-from legato.processes.log_servers import LogServers
 from legato.replication.log import BEGINNING, Position, Record
 from legato.replication.memory import MemoryServers
 from legato.replication.replica import Replica
@@ -45,13 +43,6 @@ SOURCES = Path(legato.__file__).parent
 LATER = "99.1.0"
 OTHER_PROGRAM = "legato.cli.__main__"
 """A program by another name is started by an interpreter of its own, with what is on its path."""
-
-
-@pytest.fixture
-def group(servers: LogServers, tmp_path: Path) -> Iterator[Group]:
-    group = Group(servers, tmp_path)
-    yield group
-    group.kill_all()
 
 
 def later_version(directory: Path, *changes: tuple[str, str, str]) -> Path:

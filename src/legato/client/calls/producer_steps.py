@@ -63,13 +63,6 @@ class ProducerSteps:
 
     def __init__(self, session: SessionPort, destination: Destination | None, name: str) -> None:
         self.destination = destination
-        self.delivery_mode = DeliveryMode.PERSISTENT
-        self.priority = PRIORITY_DEFAULT
-        self.time_to_live_ms = 0
-        self.delivery_delay_ms = 0
-        self.disable_message_id = False
-        self.disable_message_timestamp = False
-        self.duplicate_listener = None
         self._session = session
         self._channel = session._channel
         self._guard = session._guard

@@ -166,6 +166,11 @@ def short_wait(uri: str) -> dict[str, Any]:
     return {} if "connect_wait_s=" in uri else {"connect_wait_s": SHORT_WAIT_S}
 
 
+def is_uri(text: str) -> bool:
+    """Whether a text is meant as a URI, where it could be a path too."""
+    return "://" in text
+
+
 def parse_uri(text: str) -> Uri:
     """Parse `amqp[s]://[user:password@]host[:port][,host[:port]...][?option=value&...]`.
 

@@ -520,8 +520,7 @@ def _check(config: Config) -> None:
             f"replication.group is {config.replication.group!r} and groups.name is {config.groups.name!r}: the brokers "
             "of a group share one log, so give both the same name."
         )
-    if "://" in config.replication.seed_from:
-        _check_seed_url(config.replication.seed_from)
+    _check_seed_source(config.replication.seed_from)
     memory_mark(config.limits)
     levels = ("DEBUG", "INFO", "WARNING", "ERROR")
     if config.server.log_level not in levels:
@@ -566,11 +565,16 @@ def _is_wildcard(host: str) -> bool:
         return host == "0"
 
 
-def _check_seed_url(url: str) -> None:
-    from legato.client.failover.uri import parse_uri
+def _check_seed_source(source: str) -> None:
+    # With most brokers there is none, and the client is not looked for.
+    if not source:
+        return
+    from legato.client.failover.uri import is_uri, parse_uri
 
+    if not is_uri(source):
+        return
     try:
-        parse_uri(url)
+        parse_uri(source)
     except ConfigError as error:
         raise ConfigError(f"replication.seed_from: {error}") from None
     if importlib.util.find_spec("pyarrow") is None:

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from legato.client.failover.uri import parse_uri
+from legato.client.failover.uri import is_uri, parse_uri
 from legato.errors import LogTrimmedError
 from legato.quoting import quoted
 from legato.replication.log import ReplicatedLog
@@ -36,7 +36,7 @@ def snapshot_from(
         StoreError: there is no store, or it cannot be read, or there is no room for a copy.
         JMSError: no broker serves at the URL, or it refuses.
     """
-    if "://" not in source:
+    if not is_uri(source):
         yield look_at(Path(source))
         return
     from legato.bulk.store_fetch import fetch_store
@@ -63,7 +63,7 @@ def snapshot_on(replicated_log: ReplicatedLog, source: str, store: Path) -> Iter
         LogTrimmedError: there is none; it says what is there.
         StoreError, JMSError: see `snapshot_from`.
     """
-    if "://" not in source:
+    if not is_uri(source):
         yield newest_on(replicated_log, Path(source))
         return
     with snapshot_from(source, store) as snapshot:
