@@ -232,13 +232,15 @@ class LegatoSubscriber(TasksMixin, SubscriberUsecase[Delivery]):
                 await self._consume(delivery)
                 if delivery.settled.is_set() and not delivery.nacked:
                     continue
-                # The message needs the session until it is settled.
-                await consumer.close()
+                # The message needs its session until it is settled. A topic's subscription that is not durable
+                # lives as long as it has a consumer: the next one is there before this one goes.
+                consumer_before = consumer
+                session, consumer = await self._open(connection)
+                await consumer_before.close()
                 if len(self._pauses) < PAUSES_MAX:
                     self._keep(self._end(delivery))
                 else:
                     await self._end(delivery)
-                session, consumer = await self._open(connection)
         except JMSError as error:
             if not self._stopping.is_set():
                 self._log(

@@ -400,6 +400,37 @@ def test_each_subscription_of_a_topic_publishes_a_result_and_once_however_often_
     assert sorted(str(message.body) for message in running.messages("results.out")) == sorted(2 * names)
 
 
+def test_a_topics_subscription_lives_on_while_a_failed_message_waits(running: LocalBroker) -> None:
+    """One that is not durable: it would lose the failed message, and what is published before the next consumer."""
+
+    async def story() -> None:
+        heard = Heard()
+        service = LegatoBroker(running.url)
+
+        @service.subscriber(topic="moments", retry_delay_s=0)
+        async def handle(message: LegatoMessage) -> None:
+            heard.add((message.body, message.delivery_count))
+            if message.body == b"first" and message.delivery_count == 1:
+                raise ConnectionError("not yet")
+
+        [subscriber] = service.subscribers
+        original = subscriber._open  # type: ignore[attr-defined]
+        opened: list[Any] = []
+
+        async def open_later(*arguments: Any) -> Any:
+            if len(opened) == 1:
+                await service.publish(b"second", topic="moments")
+            opened.append(await original(*arguments))
+            return opened[-1]
+
+        subscriber._open = open_later  # type: ignore[attr-defined]
+        async with started(service):
+            await service.publish(b"first", topic="moments")
+            assert sorted([await heard.next() for _ in range(3)]) == [(b"first", 1), (b"first", 2), (b"second", 1)]
+
+    told(story)
+
+
 def test_topics_go_to_every_service_and_once_to_those_that_share_a_subscription(running: LocalBroker) -> None:
     async def story() -> None:
         heard, shared = Heard(), Heard()
