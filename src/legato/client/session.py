@@ -214,7 +214,7 @@ class Session(SessionSteps[MessageProducer, MessageConsumer, QueueBrowser]):
         """End a durable subscription, with the messages in it (Jakarta Messaging 8.3.3).
 
         Raises:
-            IllegalStateError: it has an active consumer.
+            IllegalStateError: it has an active consumer, or a stream of Spark's reads it.
             InvalidDestinationError: there is none of that name.
         """
         try:

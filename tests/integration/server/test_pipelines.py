@@ -11,10 +11,12 @@ import pytest
 from legato.amqp.codec.header import Header
 from legato.amqp.codec.message import ValueBody, decode_message, encode_message
 from legato.amqp.engine.outcomes import ACCEPTED
+from legato.client import ConnectionFactory, TextMessage, Topic
+from legato.errors import IllegalStateError, InvalidDestinationError
 from tests.integration.server.test_management import Manager
-from tests.integration.server.wire import attach, durable, selecting
+from tests.integration.server.wire import attach, close, durable, selecting
 from tests.support.amqp_peer import AmqpPeer, Refused
-from tests.support.server import server
+from tests.support.server import Server, server
 
 
 @pytest.fixture
@@ -100,6 +102,35 @@ def test_a_stream_loses_nothing_to_one_of_its_name_with_another_topic_or_selecto
     # Who means it ends the subscription, and has the stream go on with the new one.
     assert manager.ask("delete", f"subscription:///{name}", "subscription")[0] == 200
     assert ask(manager, "open", **other, renew=True)["waiting"] == 0
+
+
+def test_a_client_does_not_end_the_subscription_that_a_stream_reads(broker: Server, manager: Manager) -> None:
+    """It was ended, and what waited in it dropped, while the stream did not run, and while it ran."""
+    stand = ask(manager, "open", subscription="ended", address="prices.c", topic=True)
+    with ConnectionFactory(f"amqp://127.0.0.1:{broker.port}").create_connection() as connection:
+        session = connection.create_session()
+        consumer = session.create_shared_durable_consumer(Topic("prices.c"), "ended")
+        with pytest.raises(IllegalStateError, match=r"in use|active"):
+            session.unsubscribe("ended")
+        consumer.close()
+        session.create_producer(Topic("prices.c")).send(TextMessage("waits"))
+        with pytest.raises(IllegalStateError, match=r"A stream reads the topic prices\.c .*subscription delete"):
+            session.unsubscribe("ended")
+        assert ask(manager, "assign", stand["name"], fence=stand["fence"])["last"] == 1
+        ask(manager, "acknowledge", stand["name"], fence=stand["fence"], through=1)
+        # An administrator ends what the stream reads, or what it keeps of that: then the subscription is a client's.
+        ask(manager, "delete", stand["name"])
+        session.unsubscribe("ended")
+        with pytest.raises(InvalidDestinationError):
+            session.unsubscribe("ended")
+
+
+def test_the_closing_detach_of_a_consumer_leaves_a_stream_its_subscription(peer: AmqpPeer, manager: Manager) -> None:
+    """Other clients than JMS' close their receivers; that ended a durable subscription also for the stream."""
+    stand = ask(manager, "open", subscription="left", address="prices.d", topic=True)
+    close(peer, attach(peer, durable("prices.d", "shared", "global"), name="left|global1"))
+    publish(peer, "topic://prices.d", "1")
+    assert ask(manager, "assign", stand["name"], fence=stand["fence"])["last"] == 1
 
 
 def test_a_later_run_fences_the_first(manager: Manager) -> None:

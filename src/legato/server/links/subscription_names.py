@@ -63,6 +63,11 @@ def assignment_name(subscription: str, source: str) -> str:
     return f"{ASSIGNMENT_PREFIX}{_quoted(subscription)}/{_quoted(source)}"
 
 
+def assignment_of(stored: str) -> str:
+    """The name of the assignment by which a stream reads a durable subscription of all."""
+    return f"{ASSIGNMENT_PREFIX}{stored.rpartition('/')[2]}/{_quoted(stored)}"
+
+
 def is_of_all(stored: str) -> bool:
     """Whether a subscription is no client's own: then it is no user's own either."""
     return stored.startswith((f"{DURABLE_PREFIX}/", f"{VOLATILE_PREFIX}/"))

@@ -18,7 +18,7 @@ from legato.server.links.link_endings import LinkEnding
 from legato.server.links.link_roles import DeliveryLink, SubscriptionLookup
 from legato.server.links.refused import NOT_FOUND, RESOURCE_LOCKED, Refused
 from legato.server.links.registry import Registry
-from legato.server.links.stream_subscriptions import demand_unread
+from legato.server.links.stream_subscriptions import demand_endable, demand_unread, reads
 from legato.server.links.subscription_names import (
     durable_name,
     durable_of_all,
@@ -93,7 +93,7 @@ class SubscriptionLinks:
         """Answer a link that has no source: the client asks for a durable subscription in order to end it.
 
         Raises:
-            Refused: there is none, or it is in use.
+            Refused: there is none, or somebody receives from it, or a stream reads it.
             Denied: it is no user's own, and this one may not receive from it.
         """
         name = durable_name(link.name, peer.container)
@@ -103,6 +103,7 @@ class SubscriptionLinks:
         self._demand_of_all(peer, subscription)
         if subscription.consumers:
             raise Refused(RESOURCE_LOCKED, f"The durable subscription {link.name!r} is in use.")
+        demand_endable(self._broker, subscription)
         link.context = SubscriptionLookup(peer, subscription)
         link.accept(source=_source_of(subscription))
         peer.links.add(link)
@@ -133,16 +134,17 @@ class SubscriptionLinks:
         """End a subscription whose name was looked up for that; whether it did.
 
         Raises:
-            Refused: somebody receives from it by now.
+            Refused: somebody receives from it by now, or a stream reads it.
         """
         if subscription.consumers:
             name = subscription.name.rpartition("/")[2]
             raise Refused(RESOURCE_LOCKED, f"The durable subscription {name!r} is in use.")
+        demand_endable(self._broker, subscription)
         return self.end(subscription)
 
     def end(self, subscription: Queue) -> bool:
-        """End a subscription that nobody receives from; whether it did."""
-        if subscription.consumers or subscription.deleted:
+        """End a subscription that nobody receives from, neither consumers nor a stream; whether it did."""
+        if subscription.consumers or subscription.deleted or reads(self._broker, subscription):
             return False
         self._broker.subscriptions.unsubscribe(subscription)
         return True
