@@ -80,6 +80,8 @@ class Broker:
         reconnect_timeout_s: float = limits.RECONNECT_TIMEOUT_S,
     ) -> None:
         kernel = self.kernel = Kernel(archive, meta, bodies=bodies, turn_ms=turn_ms, detailed=detailed)
+        self._awaits_commit = False
+        """Whether work in slices waits until what it added is committed."""
         self.open_transactions = OpenTransactions()
         modes = self.modes = DispatchModes(kernel, self.open_transactions)
         directory = self.directory = Directory(kernel, modes, settings, meta.next_queue)
@@ -156,8 +158,19 @@ class Broker:
         self.kernel.now_us = now_us
         self.kernel.scan_began()
         self.dispatcher.go_on()
-        self.administration.go_on()
+        if self.tick_is_full:
+            # Where a disk is slow, slices must not pile up in memory, nor become one long commit.
+            self._awaits_commit = True
+        else:
+            self.administration.go_on()
+            self.drop_oldest.go_on()
         self.browsers.go_on()
+
+    def _commit_ended(self) -> None:
+        """What waited for room in the next commit goes on."""
+        if self._awaits_commit:
+            self._awaits_commit = False
+            self.kernel.scan_again()
 
     # -- commits -----------------------------------------------------------------------------------------------------
 
@@ -216,6 +229,7 @@ class Broker:
             self.dispatcher.dispatch(queue)
         self.backpressure.announce(commit, self.directory.by_number)
         self.browsers.show_early()
+        self._commit_ended()
 
     def failed(self, description: str) -> None:
         """The batch taken last could not be stored for lack of room: nothing of it happened.
@@ -249,6 +263,7 @@ class Broker:
             self.dispatcher.dispatch(queue)
         self.backpressure.announce_all()
         self.browsers.show_early()
+        self._commit_ended()
 
     def _begin_refusal(
         self, commit: Commit, newer: Commit, retry: Commit, description: str

@@ -2,50 +2,116 @@
 
 from __future__ import annotations
 
+from collections import deque
+
 from legato import limits
 from legato.core.kernel import Kernel
 from legato.core.lanes import Lane
 from legato.core.message import Message
 from legato.core.queues import Queue
+from legato.core.records import StoredMessage
 from legato.core.router import Router
 
 
 class DropOldest:
     """`when_full = "drop-oldest"`."""
 
-    __slots__ = ("_kernel", "_router")
+    __slots__ = ("_kernel", "_router", "_unfinished")
 
     def __init__(self, kernel: Kernel, router: Router) -> None:
         self._kernel = kernel
         self._router = router
+        self._unfinished: dict[Queue, dict[Lane, int]] = {}
+        """Queues with more to drop than one slice of a turn, and where to read on in lanes without windows."""
 
     def enforce(self, queue: Queue) -> None:
-        """Drop what is too much: the lowest priority first, the oldest of that first; never what somebody has."""
-        if queue.settings.when_full != "drop-oldest":
+        """Drop what is too much: the lowest priority first, the oldest of that first; never what somebody has.
+
+        Where a limit was lowered that may be a whole backlog: what is beyond a slice of this turn is for `go_on`.
+        """
+        if queue not in self._unfinished:
+            self._drop(queue, {})
+
+    def go_on(self) -> None:
+        """The next slice of what is too much."""
+        for queue in list(self._unfinished)[:1]:
+            self._drop(queue, self._unfinished.pop(queue))
+        if self._unfinished:
+            self._kernel.scan_again()
+
+    def _drop(self, queue: Queue, places: dict[Lane, int]) -> None:
+        if queue.settings.when_full != "drop-oldest" or queue.deleted:
             return
+        piece = _Slice(queue, self._kernel, places)
         for lane in reversed(queue.order):
-            while _is_over(queue):
-                oldest = self._take_oldest(lane)
+            while piece.wants_more:
+                oldest = piece.oldest(lane)
                 if oldest is None:
                     break
                 self._router.drop(oldest, "dropped")
+        if piece.is_cut_short:
+            self._unfinished[queue] = places
+            self._kernel.scan_again()
         if not queue.consumers:
             queue.unload()
 
-    def _take_oldest(self, lane: Lane) -> Message | None:
-        if not lane.queue.selecting:
+
+class _Slice:
+    """One slice of what is dropped from a queue.
+
+    Attributes:
+        is_cut_short: whether there may be more to drop.
+    """
+
+    def __init__(self, queue: Queue, kernel: Kernel, places: dict[Lane, int]) -> None:
+        self._queue = queue
+        self._archive = kernel.archive
+        self._time_is_over = kernel.begin_slice()
+        self._places = places
+        self._left = limits.SCAN_MESSAGES
+        self._read: deque[StoredMessage] = deque()
+        """Read from a lane without a window, and not looked at yet."""
+        self.is_cut_short = False
+
+    @property
+    def wants_more(self) -> bool:
+        """Whether more is too much, and this slice may drop it."""
+        if not _is_over(self._queue):
+            return False
+        if not self._left or self._time_is_over():
+            self.is_cut_short = True
+            return False
+        return True
+
+    def oldest(self, lane: Lane) -> Message | None:
+        """The oldest message of a lane that nobody has, taken out of it; None at the end of the lane or the slice."""
+        if not self._queue.selecting:
             # Asked again, `head` tells a run apart that was read: one message of it goes.
-            if lane.head() is None and not (lane.load(self._kernel.archive) and lane.head() is not None):
+            if lane.head() is None and not (lane.load(self._archive) and lane.head() is not None):
                 return None
+            self._left -= 1
             return lane.take()
-        after = lane.start
-        while found := self._kernel.archive.messages(lane.queue.id, after, limits.SCAN_MESSAGES, limits.WINDOW_BYTES):
-            for stored in found:
-                after = stored.seq
-                if after not in lane.claimed:
-                    lane.claimed.add(after)
-                    return lane.restored(stored)
+        while (stored := self._next(lane)) is not None:
+            self._left -= 1
+            if stored.seq not in lane.claimed:
+                lane.claimed.add(stored.seq)
+                return lane.restored(stored)
+            if not self.wants_more:
+                break
         return None
+
+    def _next(self, lane: Lane) -> StoredMessage | None:
+        """The next message on disk, whoever has it."""
+        after = self._places.get(lane, lane.start)
+        if not self._read:
+            self._read.extend(self._archive.messages(self._queue.id, after, self._left, limits.WINDOW_BYTES))
+        # What is durable and not announced yet is not the lane's.
+        if not self._read or self._read[0].seq > lane.visible_seq:
+            self._read.clear()
+            return None
+        stored = self._read.popleft()
+        self._places[lane] = stored.seq
+        return stored
 
 
 def _is_over(queue: Queue) -> bool:

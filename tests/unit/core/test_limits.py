@@ -1,5 +1,10 @@
 """Limits of addresses."""
 
+import pytest
+
+from legato import limits
+from legato.core.effects import ScanAgain
+from legato.core.facts import MessageMoved
 from legato.core.settings import AddressSettings
 from tests.support.scenario import Scenario
 
@@ -94,6 +99,45 @@ def test_the_oldest_go_when_settings_say_so_but_never_what_somebody_has() -> Non
     s.run()
     assert s.received(consumer) == [b"1", b"6", b"7"]
     assert s.crash().broker.directory.queue("q").depth == 3
+
+
+@pytest.mark.parametrize("wants", [None, b""], ids=["in a window", "on disk"])
+def test_what_a_lowered_limit_makes_too_much_goes_in_slices(wants: bytes | None) -> None:
+    """A backlog went in one turn of the loop, about 2 us a message: of a million, everybody waited for seconds."""
+    s = Scenario()
+    count = 3 * limits.SCAN_MESSAGES + 7
+    s.publish("q", *(b"%d" % n for n in range(count)))
+    consumer = s.consumer("q", 0, wants=wants)
+    s.settings["q"] = AddressSettings(max_messages=3, when_full="drop-oldest")
+    s.broker.administration.settings_changed()
+    s.publish("q", b"last")
+    dropped = [
+        sum(isinstance(fact, MessageMoved) for fact in record.facts)
+        for _, record in s.store.log(0, 2 * limits.SCAN_MESSAGES)
+    ]
+    assert sum(dropped) == count - 2
+    assert max(dropped) <= limits.SCAN_MESSAGES
+    s.broker.receivers.flow(consumer, 10, False, s.now_us)
+    s.run()
+    assert s.received(consumer) == [b"%d" % (count - 2), b"%d" % (count - 1), b"last"]
+
+
+def test_dropping_waits_while_the_next_commit_is_full(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a slow disk the slices piled up in memory, and became one commit."""
+    s = Scenario()
+    monkeypatch.setattr(limits, "SCAN_MESSAGES", 5)
+    monkeypatch.setattr(limits, "BATCH_FACTS_MAX", 20)
+    s.publish("q", *(b"%d" % n for n in range(100)))
+    s.settings["q"] = AddressSettings(max_messages=3, when_full="drop-oldest")
+    s.broker.administration.settings_changed()
+    s.broker.publisher.publish(s.broker.directory.queue("q"), b"last", "last", None)
+    assert s.step()
+    assert s.broker.take_batch(s.now_us) is not None  # the disk is slow
+    while s.go_on():
+        pass
+    assert len(s.broker.kernel.gathering.facts) == 20
+    s.broker.committed(s.now_us)
+    assert any(isinstance(effect, ScanAgain) for effect in s.broker.take_effects())
 
 
 def test_a_transaction_that_finds_no_room_is_rolled_back() -> None:
