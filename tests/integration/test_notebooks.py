@@ -1,5 +1,10 @@
-"""The notebooks of `examples/notebooks` run from top to bottom, and draw what they show."""
+"""The notebooks of `examples/notebooks` run from top to bottom, draw what they show, and import what they install."""
 
+import ast
+import re
+import shlex
+import sys
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -7,7 +12,10 @@ import nbformat
 import pytest
 from nbclient import NotebookClient
 
-NOTEBOOKS = sorted((Path(__file__).parents[2] / "examples" / "notebooks").glob("*.ipynb"))
+ROOT = Path(__file__).parents[2]
+NOTEBOOKS = sorted((ROOT / "examples" / "notebooks").glob("*.ipynb"))
+HOWTO = ROOT / "docs" / "howto" / "ledger.md"
+"""It tells how to start a notebook."""
 
 
 def read(path: Path) -> Any:
@@ -46,3 +54,40 @@ def test_a_notebook_is_kept_with_its_pictures_and_without_errors(path: Path) -> 
     assert pictures(kept)
     kinds = {output["output_type"] for cell in kept.cells for output in cell.get("outputs", [])}
     assert kinds <= {"display_data", "execute_result", "stream"}
+
+
+def imported(notebook: Any) -> set[str]:
+    """The packages that the cells import, but for Python's own."""
+    names: set[str] = set()
+    for cell in notebook.cells:
+        for node in ast.walk(ast.parse(cell["source"] if cell["cell_type"] == "code" else "")):
+            if isinstance(node, ast.Import):
+                names |= {alias.name for alias in node.names}
+            elif isinstance(node, ast.ImportFrom):
+                names.add(node.module or "")
+    return {name.partition(".")[0] for name in names} - sys.stdlib_module_names
+
+
+def installed(command: str) -> set[str]:
+    """The packages that a command of pip asks for, with those that the extras of Legato name."""
+    extras: dict[str, list[str]] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"][
+        "optional-dependencies"
+    ]
+    names: set[str] = set()
+    wanted = shlex.split(command)
+    while wanted:
+        found = re.match(r"([\w-]+)(?:\[([\w,-]+)\])?", wanted.pop())
+        assert found
+        names.add(found[1])
+        if found[1] == "legato" and found[2]:
+            wanted += [package for extra in found[2].split(",") for package in extras[extra]]
+    return names
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.name)
+def test_a_notebook_imports_only_what_its_pages_install(path: Path) -> None:
+    texts = [cell["source"] for cell in read(path).cells if cell["cell_type"] == "markdown"] + [HOWTO.read_text()]
+    commands = [line for text in texts for line in re.findall(r"^pip install (.*notebook.*)$", text, re.MULTILINE)]
+    assert len(commands) == 2
+    for command in commands:
+        assert imported(read(path)) <= installed(command)
