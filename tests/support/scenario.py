@@ -272,5 +272,7 @@ class Scenario:
                     self.staged[token] = count
                 case StageRefused(token, description):
                     self.refused[token] = description
-                case Finished(token=token, count=count):
+                case Finished(token=token, count=count, refused=refused):
                     self.finished[token] = count
+                    if refused:
+                        self.reasons[token] = refused

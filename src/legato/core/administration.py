@@ -6,6 +6,8 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import msgspec
+
 from legato import limits
 from legato.core.consumers import Matcher
 from legato.core.dead_letters import NOTHING_MORE
@@ -16,6 +18,7 @@ from legato.core.effects import Finished
 from legato.core.facts import ActionAudited, QueuePaused
 from legato.core.kernel import Kernel
 from legato.core.message import Message
+from legato.core.outcome import Outcome, RefusedCommit
 from legato.core.queues import Queue
 from legato.core.records import StoredMessage
 from legato.core.router import Router
@@ -44,8 +47,47 @@ class Job:
         self.above = above
         """What of the queue is to stay, or is leaving: all sequences up to there, each time anew."""
         self.count = 0
+        """Messages of which that is durable."""
+        self.refused = ""
+        """Why some found no room."""
+        self.returned = deque(message for lane in queue.order for message in lane.returned if message.waiting)
+        """What had come back when it began, and is still to be looked at."""
         self.ranges = [(lane.start, lane.visible_seq) for lane in queue.order]
         """What is still to be looked at: above the first, up to the second."""
+
+
+class Worked(msgspec.Struct, gc=False):
+    """A slice of a job purged or moved so many messages."""
+
+    job: Job
+    count: int
+
+    def durable(self, outcome: Outcome) -> None:
+        """They are gone."""
+        self.job.count += self.count
+
+    def refused(self, refusal: RefusedCommit) -> None:
+        """What was moved found no room, and is in its place again: the job ends. What is purged goes all the same."""
+        if self.job.to is None:
+            refusal.retry(self)
+        else:
+            self.job.left = 0
+            self.job.refused = refusal.description
+
+
+class Ended(msgspec.Struct, gc=False):
+    """A job looked at all that it was to look at."""
+
+    job: Job
+
+    def durable(self, outcome: Outcome) -> None:
+        """It is known what became of all of it."""
+        outcome.answers.append(Finished(self.job.token, self.job.count, self.job.refused))
+
+    def refused(self, refusal: RefusedCommit) -> None:
+        """It ended all the same."""
+        refusal.retry(self)
+        refusal.await_end()
 
 
 class Administration:
@@ -102,6 +144,8 @@ class Administration:
     ) -> None:
         """Move what waits now, or what matches, to another address; `Finished` tells how many those were.
 
+        It ends where a commit finds no room.
+
         Args:
             properties: that the messages get on their way, in place of those of the same names.
             above: tells which messages stay, or are leaving in another way: all up to that sequence.
@@ -123,7 +167,8 @@ class Administration:
                 if not job.queue.deleted:
                     self._modes.review(job.queue)
                     self._dispatcher.dispatch(job.queue)
-                self._kernel.emit(Finished(job.token, job.count))
+                self._kernel.change(Ended(job))
+                self._kernel.gathering.awaited = True
             else:
                 self._jobs.append(job)
             if self._jobs:
@@ -134,8 +179,15 @@ class Administration:
         queue = job.queue
         if queue.deleted or (job.to is not None and job.to.deleted):
             return True
-        is_over = self._kernel.begin_slice()
-        self._work_returned(job)
+        before = job.left
+        try:
+            return self._work_returned(job, is_over := self._kernel.begin_slice()) and self._work_on_disk(job, is_over)
+        finally:
+            if job.left < before:
+                self._kernel.change(Worked(job, before - job.left))
+
+    def _work_on_disk(self, job: Job, is_over: Callable[[], bool]) -> bool:
+        queue = job.queue
         while job.ranges and job.left:
             after, until = job.ranges[0]
             after = max(after, job.above())
@@ -156,17 +208,18 @@ class Administration:
                 return False
         return True
 
-    def _work_returned(self, job: Job) -> None:
-        """Work on the returned messages: they are in the heap."""
-        queue = job.queue
-        for lane in queue.order:
-            for message in list(lane.returned):
-                if not job.left:
-                    return
-                if not message.waiting:
-                    continue
-                body = queue.body(message, self._kernel.archive)
+    def _work_returned(self, job: Job, is_over: Callable[[], bool]) -> bool:
+        """Work on the messages that had come back: they are in the heap. Whether that was all of them."""
+        for _ in range(limits.SCAN_MESSAGES):
+            if not (job.returned and job.left):
+                return True
+            message = job.returned.popleft()
+            if message.waiting:
+                body = job.queue.body(message, self._kernel.archive)
                 self._work_on(job, message, StoredMessage(message.seq, body))
+                if is_over():
+                    break
+        return not (job.returned and job.left)
 
     def _work_on(self, job: Job, message: Message, stored: StoredMessage) -> None:
         if job.matches is not None and not job.matches(stored.body):
@@ -180,5 +233,4 @@ class Administration:
             if job.properties:
                 outgoing.body = self._kernel.bodies.annotate(outgoing.body, job.properties)
             self._router.move(message, "moved", job.to, outgoing)
-        job.count += 1
         job.left -= 1

@@ -103,10 +103,14 @@ class ScanAgain(Effect):
 
 
 class Finished(Effect):
-    """Administrative work is done."""
+    """Administrative work is done and durable: with so many messages.
+
+    `refused` says why others found no room where they were to go, and are in their places again; empty if all did.
+    """
 
     token: Any
     count: int
+    refused: str = ""
 
 
 class StagePublished(Effect):

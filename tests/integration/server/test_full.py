@@ -3,7 +3,11 @@
 import time
 from pathlib import Path
 
+import pytest
+
 from legato.amqp.engine.outcomes import ACCEPTED, Rejected
+from legato.client.management import request
+from legato.errors import JMSError
 from tests.support.amqp_peer import AmqpPeer, data_of, text
 from tests.support.large import MIB, digest, receive_large, send_large, streaming_receiver
 from tests.support.server import WAIT_S, server
@@ -21,6 +25,9 @@ def test_a_full_map_refuses_producers_and_consumers_make_room_again(tmp_path: Pa
         assert isinstance(outcome, Rejected)
         assert outcome.condition == "amqp:resource-limit-exceeded"
         assert stored > 50
+        # It said that all were moved.
+        with pytest.raises(JMSError, match="moved: 0; the others stay where they are: "):
+            request(f"amqp://127.0.0.1:{broker.port}", "move", "queue", "q", to="elsewhere")
 
         link = peer.receiver("q", stored)
         for number in range(stored):

@@ -23,6 +23,52 @@ def test_a_move_to_what_is_deleted_meanwhile_ends(monkeypatch: pytest.MonkeyPatc
     assert s.broker.directory.queue("q").depth == 2
 
 
+def test_a_move_says_how_many_found_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It said so before it was known: all were moved, it said, and none was."""
+    monkeypatch.setattr(limits, "SCAN_MESSAGES", 2)
+    s = Scenario()
+    s.publish("q", b"1", b"2", b"3", b"4", b"5", b"6")
+    queue, to = s.broker.directory.queue("q"), s.broker.directory.queue("to")
+    s.run()
+    s.broker.administration.move(queue, to, "moved")
+    s.broker.take_effects()
+    s.broker.go_on(s.now_us)
+    assert s.step()
+    assert s.finished == {}
+    s.full = True
+    s.run()
+    assert (s.finished, s.reasons) == ({"moved": 2}, {"moved": "no room, once"})
+    assert (queue.depth, to.depth) == (4, 2)
+    s.broker.administration.move(queue, to, "again")
+    s.run()
+    assert s.finished["again"] == 4
+    assert to.depth == 6
+
+
+def test_a_purge_that_is_committed_the_second_time_counts_once() -> None:
+    s = Scenario()
+    s.publish("q", b"1", b"2")
+    s.broker.administration.purge(s.broker.directory.queue("q"), "purge")
+    s.full = True
+    s.run()
+    assert (s.finished, s.reasons) == ({"purge": 2}, {})
+    assert s.broker.directory.queue("q").depth == 0
+
+
+def test_what_came_back_is_purged_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All of it went in one turn of the loop, and each may have to be read from the disk."""
+    s = Scenario()
+    s.publish("q", *(b"%d" % n for n in range(20)))
+    s.broker.receivers.detach(s.consumer("q", 20), clean=True)
+    s.run()
+    monkeypatch.setattr(limits, "SCAN_MESSAGES", 5)
+    before = s.scans
+    s.broker.administration.purge(s.broker.directory.queue("q"), "purge")
+    s.run()
+    assert s.finished == {"purge": 20}
+    assert s.scans - before >= 4
+
+
 def test_a_purge_leaves_what_somebody_has_and_what_comes_later() -> None:
     s = Scenario()
     s.publish("q", *(b"%d" % n for n in range(2 * limits.SCAN_MESSAGES)))

@@ -9,14 +9,22 @@ from typing import Any, cast
 import pytest
 
 from legato import core
-from legato.core.administration import Administration
+from legato.core.administration import Administration, Ended, Job, Worked
 from legato.core.assignments import Assignment, Release
 from legato.core.changes import Gone, Marked, Moved, Placed, Published, Released, RunGone
 from legato.core.deletion import Deleted
 from legato.core.directory import Directory
 from legato.core.duplicate_records import DroppedDuplicate, IdKept, IdWindow, StoredOriginal
 from legato.core.duplicates import Duplicates
-from legato.core.effects import Discharged, DischargeRefused, Refuse, SettleSends, StagePublished, StageRefused
+from legato.core.effects import (
+    Discharged,
+    DischargeRefused,
+    Finished,
+    Refuse,
+    SettleSends,
+    StagePublished,
+    StageRefused,
+)
 from legato.core.facts import (
     DuplicateDropped,
     DuplicateIdDropped,
@@ -54,6 +62,8 @@ TESTED = {
     RunGone,
     Marked,
     Release,
+    Worked,
+    Ended,
     DroppedDuplicate,
     IdKept,
     Detached,
@@ -262,6 +272,25 @@ def test_a_release_that_waits_for_what_is_being_assigned_begins_when_that_is_dur
     assert (moved, refusal.next.changes) == ([], [change])
     change.durable(Outcome([], ()))
     assert moved == [(held, source, "token", 2)]
+
+
+def test_a_move_counts_what_is_durable_and_ends_where_there_is_no_room() -> None:
+    job = Job(queue_with(5), queue_with(0), None, 9, "token")
+    Worked(job, 2).durable(Outcome([], ()))
+    refusal = Refusal()
+    Worked(job, 3).refused(refusal.commit)
+    Ended(job).refused(refusal.commit)
+    assert (job.count, job.left, refusal.next.changes, refusal.next.awaited) == (2, 0, [Ended(job)], True)
+    outcome = Outcome([], ())
+    Ended(job).durable(outcome)
+    assert outcome.answers == [Finished("token", 2, "no room")]
+
+
+def test_a_purge_needs_no_room() -> None:
+    job = Job(queue_with(5), None, None, 9, "token")
+    change, refusal = Worked(job, 3), Refusal()
+    change.refused(refusal.commit)
+    assert (job.count, job.left, refusal.next.changes) == (0, 9, [change])
 
 
 # -- duplicates ----------------------------------------------------------------------------------------------------

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from legato import limits
-from legato.core.effects import Finished
 from tests.support.scenario import Scenario
 
 LOOK_MS = 4
@@ -94,5 +93,5 @@ def test_a_clock_that_stands_still_sets_no_bound() -> None:
         s.broker.directory.queue("q"), s.broker.directory.queue("r"), "moved", matches=lambda body: True
     )
     s.broker.go_on(s.now_us)
-    effects = s.broker.take_effects()
-    assert Finished("moved", 60) in effects
+    assert s.step()
+    assert s.finished == {"moved": 60}

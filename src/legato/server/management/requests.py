@@ -49,6 +49,10 @@ class Pending:
         """The work cannot be done."""
         self.failed(why)
 
+    def stop_at(self, count: int, why: str) -> None:
+        """There was no room for more."""
+        self.failed(f"{self._verb}: {count:,}; the others stay where they are: {why}")
+
     def finish(self, count: int) -> None:
         """The work is done."""
         if why := self._unmet():

@@ -306,7 +306,10 @@ class Executor:
 
     def _finished(self, effect: Finished) -> None:
         pending: Pending = effect.token
-        pending.finish(effect.count)
+        if effect.refused:
+            pending.stop_at(effect.count, effect.refused)
+        else:
+            pending.finish(effect.count)
 
     def _stage_published(self, effect: StagePublished) -> None:
         pending: Pending = effect.token
