@@ -97,6 +97,7 @@ class Dispatcher:
             )
 
     def _select(self, queue: Queue, given: Given) -> set[Consumer]:
+        queue.look_again()
         selection = Selection(
             queue,
             self._kernel.archive,
@@ -109,7 +110,10 @@ class Dispatcher:
         queue.claims = True
         if selection.blocked_by_mark:
             self.unmarked.add(queue)
-        if selection.out_of_budget:
+        if queue.groups.freed:
+            # Not at once: a turn looks at so much and no more, however many groups are closed in it.
+            selection.unfinished.update(queue.ring)
+        if selection.out_of_budget or (queue.groups.freed and queue.ring):
             self._unscanned[queue] = None
             self._kernel.scan_again()
         return selection.unfinished

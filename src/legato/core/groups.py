@@ -17,13 +17,20 @@ class Member(Protocol):
 
 
 class Groups:
-    """The owner of each group (sticky, until the consumer closes or the group is closed)."""
+    """The owner of each group (sticky, until the consumer closes or the group is closed).
 
-    __slots__ = ("_held", "_owners")
+    Attributes:
+        freed: groups that lost their owner after others had passed over their messages: those are to look again.
+    """
+
+    __slots__ = ("_held", "_owners", "_passed_over", "freed")
 
     def __init__(self) -> None:
         self._owners: dict[str, Member] = {}
         self._held: dict[str, int] = {}
+        self._passed_over: set[str] = set()
+        """Of those that have an owner, the ones that others passed over messages of."""
+        self.freed: list[str] = []
 
     def may_have(self, group: str, consumer: Member) -> bool:
         """Whether the next message of the group may go to `consumer` now.
@@ -36,10 +43,21 @@ class Groups:
         owner = self._owners.get(group)
         return owner is None or owner is consumer
 
+    def pass_over(self, group: str) -> bool:
+        """A consumer passes over a message of the group; whether it is to note that, to look again later.
+
+        Of a group that is held only it need not: when holds are over, all look again.
+        """
+        if group not in self._owners:
+            return False
+        self._passed_over.add(group)
+        return True
+
     def give(self, group: str, consumer: Member, *, closes: bool) -> None:
         """The consumer got a message of the group, the last one if it closes it."""
         if closes:
-            self._owners.pop(group, None)
+            if group in self._owners:
+                self._free(group)
             return
         if group not in self._owners and len(self._owners) >= GROUPS_MAX:
             self._forget_one()
@@ -48,9 +66,15 @@ class Groups:
     def _forget_one(self) -> None:
         for group, owner in self._owners.items():
             if not owner.unsettled:
-                del self._owners[group]
+                self._free(group)
                 return
-        del self._owners[next(iter(self._owners))]
+        self._free(next(iter(self._owners)))
+
+    def _free(self, group: str) -> None:
+        del self._owners[group]
+        if group in self._passed_over:
+            self._passed_over.remove(group)
+            self.freed.append(group)
 
     def claim(self, group: str, consumer: Member) -> None:
         """The consumer came back with a message of the group: that is its own again unless another has it."""
@@ -68,10 +92,11 @@ class Groups:
                 self._owners[group] = to
 
     def release(self, consumer: Member) -> bool:
-        """The consumer leaves: its groups are free. Whether it had any."""
+        """The consumer leaves: its groups are free. Whether it had any: then all look again."""
         mine = [group for group, owner in self._owners.items() if owner is consumer]
         for group in mine:
             del self._owners[group]
+        self._passed_over.difference_update(mine)
         return bool(mine)
 
     def hold(self, group: str, until_us: int) -> None:

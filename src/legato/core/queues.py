@@ -203,6 +203,14 @@ class Queue:
         for consumer in self.consumers:
             consumer.cursors.clear()
 
+    def look_again(self) -> None:
+        """Consumers look again at what they passed over of groups that are free now."""
+        for group in self.groups.freed:
+            for consumer in self.consumers:
+                for cursor in consumer.cursors.values():
+                    cursor.look_again(group)
+        self.groups.freed.clear()
+
     def lane(self, seq: int) -> Lane:
         """The lane of a sequence number."""
         return self.lanes[seq >> LANE_SHIFT]

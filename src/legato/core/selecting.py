@@ -92,7 +92,9 @@ class Selection:
             body = self._queue.body(message, self._archive)
             if self._is_over(message):
                 continue
-            if (message.excluded and consumer.id in message.excluded) or not self._wants(consumer, body):
+            if (message.excluded and consumer.id in message.excluded) or not self._wants(
+                consumer, body, cursor, message.seq, returned=True
+            ):
                 cursor.drop()
                 continue
             if not self._may_dispatch(consumer, lane, message.seq):
@@ -116,22 +118,27 @@ class Selection:
                 del self._readings[consumer, lane.number]
                 return None
             if stored.seq not in lane.claimed:
-                message = self._examine(consumer, lane, stored)
+                message = self._examine(consumer, lane, cursor, stored)
                 if consumer in self.unfinished:
                     return None
                 if message is not None:
                     cursor.seen = stored.seq
                     return message
             cursor.seen = stored.seq
+            if cursor.resumes_at and cursor.goes_on():
+                del self._readings[consumer, lane.number]
+                return self._stored(consumer, lane, cursor)
         cursor.seen = lane.visible_seq
         return None
 
-    def _examine(self, consumer: Consumer, lane: Lane, stored: StoredMessage) -> Message | None:
+    def _examine(self, consumer: Consumer, lane: Lane, cursor: Cursor, stored: StoredMessage) -> Message | None:
         if stored.expires_us and stored.expires_us <= self._now_us:
             lane.claimed.add(stored.seq)
             self._expire(lane.restored(stored))
             return None
-        if not self._wants(consumer, stored.body) or not self._may_dispatch(consumer, lane, stored.seq):
+        if not self._wants(consumer, stored.body, cursor, stored.seq) or not self._may_dispatch(
+            consumer, lane, stored.seq
+        ):
             return None
         lane.claimed.add(stored.seq)
         self._took(consumer, stored.body)
@@ -168,13 +175,17 @@ class Selection:
         self.unfinished.add(consumer)
         return False
 
-    def _wants(self, consumer: Consumer, body: bytes) -> bool:
-        if consumer.matches is not None and not consumer.matches(body):
-            return False
-        if self._queue.grouped:
-            group, _ = self._bodies.group(body)
-            return not group or self._queue.groups.may_have(group, consumer)
-        return True
+    def _wants(self, consumer: Consumer, body: bytes, cursor: Cursor, seq: int, *, returned: bool = False) -> bool:
+        wanted = consumer.matches is None or consumer.matches(body)
+        if not self._queue.grouped or not (wanted or cursor.second_look_for):
+            return wanted
+        groups = self._queue.groups
+        group, _ = self._bodies.group(body)
+        if not group or groups.may_have(group, consumer):
+            return wanted
+        if (wanted or group in cursor.second_look_for) and groups.pass_over(group):
+            cursor.pass_over(group, seq, returned=returned)
+        return False
 
     def _took(self, consumer: Consumer, body: bytes) -> None:
         if self._queue.grouped:

@@ -1,7 +1,13 @@
 """Selectors on queues, message groups, exclusive consumers, consumer priorities."""
 
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
 from legato import limits
 from legato.core.settings import AddressSettings
+from tests.support.bodies import TextBodies
 from tests.support.scenario import Scenario
 
 
@@ -141,6 +147,90 @@ def test_a_closed_group_may_go_to_another_consumer() -> None:
     s.publish("q", b"group=a;first of a new one")
     assert s.received(other) == [b"group=a;first of a new one"]
     assert s.received(owner) == []
+
+
+def test_what_was_passed_over_of_a_group_that_is_closed_goes_to_who_has_credit() -> None:
+    """Nobody has the group any more, and its former owner has no credit: nothing need wait."""
+    s = Scenario()
+    s.publish("q", b"group=a;1", b"group=a!;2", b"group=a;3", b"group=b;4", b"group=a;5")
+    owner = s.consumer("q", 1)
+    other = s.consumer("q", 5)
+    assert (s.received(owner), s.received(other)) == ([b"group=a;1"], [b"group=b;4"])
+    s.broker.receivers.flow(owner, 1, False, s.now_us)
+    s.run()
+    assert (s.received(owner), s.received(other)) == ([b"group=a!;2"], [b"group=a;3", b"group=a;5"])
+
+
+def test_what_came_back_of_a_group_that_is_closed_goes_to_who_has_credit() -> None:
+    s = Scenario()
+    s.publish("q", b"group=a;1", b"group=a;2", b"group=a!;3")
+    owner = s.consumer("q", 2)
+    other = s.consumer("q", 5)
+    first, _ = s.in_hand(owner)
+    assert s.broker.settlement.modify(owner, first, failed=False, undeliverable_here=True)
+    s.run()
+    assert s.received(other) == [], "the group is the owner's, which is not to have it again"
+    s.broker.receivers.flow(owner, 1, False, s.now_us)
+    s.run()
+    assert s.in_hand(owner)[-1].seq == 3
+    assert s.received(other) == [b"group=a;1"]
+
+
+def test_a_group_that_is_forgotten_is_free_for_who_has_credit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So many groups have owners: the one that has nothing in flight loses its own."""
+    monkeypatch.setattr("legato.core.groups.GROUPS_MAX", 1)
+    s = Scenario()
+    s.publish("q", b"group=a;1")
+    owner = s.consumer("q", 1)
+    s.accept(owner, *s.in_hand(owner))
+    other = s.consumer("q", 5)
+    s.publish("q", b"group=a;2")
+    s.received(owner)
+    assert s.received(other) == []
+    s.publish("q", b"group=b;3")
+    assert s.received(other) == [b"group=b;3", b"group=a;2"]
+
+
+def test_a_drain_waits_for_what_a_closed_group_leaves() -> None:
+    """amqp.md A5: everything deliverable comes before the credit goes back."""
+    s = Scenario()
+    s.publish("q", b"group=a;1", b"group=a!;2", b"group=a;3")
+    owner, other = s.consumer("q", 0), s.consumer("q", 0)
+    for credit in (3, 1):  # The dispatch mark is for the larger one.
+        s.broker.receivers.flow(owner, credit, False, s.now_us)
+    s.run()
+    assert s.received(owner) == [b"group=a;1"]
+    s.broker.receivers.flow(owner, 1, False, s.now_us)
+    s.broker.receivers.flow(other, 5, True, s.now_us)
+    s.run()
+    assert (s.received(owner), s.received(other), s.drained) == ([b"group=a!;2"], [b"group=a;3"], [other])
+
+
+@pytest.mark.parametrize("opens", [True, False])
+def test_groups_that_are_closed_cost_no_search_of_the_whole_queue(opens: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Opened and closed all along a backlog, a group changes hands: nobody looks through all of it each time."""
+    looked_at = 0
+
+    def group(self: TextBodies, body: bytes, read: Callable[..., tuple[str, bool]] = TextBodies.group) -> Any:
+        nonlocal looked_at
+        looked_at += 1
+        return read(self, body)
+
+    s = Scenario()
+    count = 1200
+    s.publish("q", *(b"group=a%s;%d" % (b"" if opens and number % 3 else b"!", number) for number in range(count)))
+    monkeypatch.setattr(TextBodies, "group", group)
+    consumers = [s.consumer("q", 4) for _ in range(3)]
+    done = 0
+    while done < count:
+        for consumer in consumers:
+            in_hand = s.in_hand(consumer)
+            s.accept(consumer, *in_hand)
+            done += len(in_hand)
+            s.received(consumer)
+            s.broker.receivers.flow(consumer, 4, False, s.now_us)
+            s.run()
+    assert looked_at < 12 * count
 
 
 def test_groups_are_remembered_to_be_groups_after_a_takeover() -> None:
