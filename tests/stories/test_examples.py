@@ -1,10 +1,10 @@
 """Each script in examples/ ends well; its own first lines say which lines of the contract it tells."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from tests.support.forked_process import run_with_quick_starts
 
 EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*.py"))
 LONG = {"flights_pipeline.py", "killed_pipeline.py", "orders_pipeline.py"}
@@ -16,10 +16,8 @@ WAIT_S = 280.0
     "example", [each for each in EXAMPLES if each.name not in LONG], ids=lambda example: example.stem
 )
 def test_an_example_keeps_its_promise(example: Path, tmp_path: Path) -> None:
-    """In a directory of its own, as somebody who tries it would run it."""
-    done = subprocess.run(
-        [sys.executable, "-W", "error", str(example)], capture_output=True, text=True, cwd=tmp_path, timeout=WAIT_S
-    )
+    """In a process and a directory of its own, as somebody who tries it would run it."""
+    done = run_with_quick_starts(example, directory=tmp_path, timeout_s=WAIT_S)
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
     assert done.stdout
     assert "Exception ignored" not in done.stderr

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import functools
 import json
 import os
@@ -12,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,13 +25,20 @@ from legato.processes import child
 
 SERVE = (sys.executable, "-m", "legato.cli", "serve")
 ROOT = Path(__file__).parents[2]
+_JOINED = "LEGATO_TESTS_FORK_SERVER"
+"""The number of the socket of a fork server that another process started."""
 
 
 class _ForkServer:
-    """This process's fork server; it ends with us."""
+    """This process's fork server; it ends with us. Or, where `_JOINED` says so, the one of who started this process."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+        if joined := os.environ.pop(_JOINED, ""):
+            self._requests = socket.socket(fileno=int(joined))
+            atexit.register(self._requests.close)
+            return
         self._requests, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._process = subprocess.Popen(
             [sys.executable, "-m", "tests.support.fork_server", str(theirs.fileno())],
@@ -53,7 +62,12 @@ class _ForkServer:
                 return int(self._requests.recv(32))
         except (OSError, ValueError) as error:
             _fork_server.cache_clear()
-            raise ConnectionError(f"the fork server ended with {self._process.wait()}") from error
+            ended = "" if self._process is None else f" with {self._process.wait()}"
+            raise ConnectionError(f"the fork server ended{ended}") from error
+
+    def lend(self) -> int:
+        """The descriptor of what a process inherits that joins us."""
+        return self._requests.fileno()
 
 
 @functools.cache
@@ -77,8 +91,9 @@ class ForkedProcess:
         self.returncode: int | None = None
         self.stdin: IO[bytes] | None = None
         self._lock = threading.Lock()
-        status, their_status = os.pipe()
-        self._status = os.fdopen(status, "rb", buffering=0)
+        self._status, their_status = os.pipe()
+        # Not before nobody can wait any more.
+        weakref.finalize(self, os.close, self._status)
         out, their_out = os.pipe()
         self.stdout: IO[Any] = os.fdopen(out, "r" if text else "rb")
         theirs = [their_out, their_status]
@@ -102,7 +117,7 @@ class ForkedProcess:
             if self.returncode is None:
                 if not ready:
                     raise subprocess.TimeoutExpired(self.arguments, timeout or 0)
-                self.returncode = int(self._status.read(16) or -signal.SIGKILL)
+                self.returncode = int(os.read(self._status, 16) or -signal.SIGKILL)
             return self.returncode
 
     def poll(self) -> int | None:
@@ -161,6 +176,27 @@ def run_legato(
         code = process.wait()
         errors.seek(0)
         return subprocess.CompletedProcess(process.arguments, code, said.decode(), errors.read().decode())
+
+
+def run_with_quick_starts(program: Path, *, directory: Path, timeout_s: float) -> subprocess.CompletedProcess[str]:
+    """Run a program of Python as `python -W error PROGRAM` does, but with brokers that come from our fork server.
+
+    Args:
+        program: its file.
+        directory: the directory it is run in.
+        timeout_s: it is killed after so long.
+    """
+    # Nobody else asks for a broker meanwhile: we wait.
+    lent = _fork_server().lend()
+    return subprocess.run(
+        [sys.executable, "-W", "error", str(ROOT / "tests" / "support" / "run_program.py"), str(program)],
+        capture_output=True,
+        text=True,
+        cwd=directory,
+        timeout=timeout_s,
+        pass_fds=[lent],
+        env={**os.environ, _JOINED: str(lent)},
+    )
 
 
 def _start_broker(command: Sequence[str], **options: Any) -> ForkedProcess | subprocess.Popen[Any]:
