@@ -36,7 +36,11 @@ class QueueRequestor(QueueRequestorSteps):
             raise
 
     def close(self) -> None:
-        """Close the requestor, and its session; without a connection its temporary destination ends with the next."""
+        """Close the requestor, and its session; without a connection its temporary destination ends with the next.
+
+        A broker that does not answer is waited for as long as the connection's option `close_timeout_s`, for each of
+        them.
+        """
         try:
             drive(self._leave(in_flight()))
         except BaseException as interruption:
@@ -75,7 +79,11 @@ class TopicRequestor(TopicRequestorSteps):
             raise
 
     def close(self) -> None:
-        """Close the requestor, and its session; without a connection its temporary destination ends with the next."""
+        """Close the requestor, and its session; without a connection its temporary destination ends with the next.
+
+        A broker that does not answer is waited for as long as the connection's option `close_timeout_s`, for each of
+        them.
+        """
         try:
             drive(self._leave(in_flight()))
         except BaseException as interruption:

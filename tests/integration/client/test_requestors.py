@@ -7,7 +7,9 @@ from collections.abc import Callable
 
 import pytest
 
-from legato.client import Connection, JMSError, Message, QueueRequestor, TextMessage, aio
+from legato.client import Connection, ConnectionFactory, JMSError, Message, QueueRequestor, TextMessage, aio
+from legato.client.links.temporaries import TemporaryEnd
+from tests.integration.client.calling import Calling
 from tests.integration.client.helpers import WAIT_S
 from tests.support.broker import BrokerPair
 from tests.support.twins import twin_of
@@ -66,3 +68,16 @@ def test_a_request_that_was_not_sent_costs_no_reply(connect: Connect, queue_name
         assert reply is not None
         assert reply.body == "re: 2"
     requestor.close()
+
+
+def test_a_requestor_closes_though_the_broker_does_not_delete_its_temporary_queue(
+    calm_pair: BrokerPair, queue_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It waited for that until the connection was lost."""
+    monkeypatch.setattr(TemporaryEnd, "on_detached", lambda end, event: None)
+    with ConnectionFactory(calm_pair.url, close_timeout_s=0.1).create_connection() as connection:
+        connection.start()
+        session = connection.create_session()
+        requestor = QueueRequestor(session, session.create_queue(queue_name))
+        requestor.request(TextMessage("anybody?"), 0.1)
+        Calling(requestor.close).outcome()

@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 from legato.client import AcknowledgeMode, Connection, JMSError, Message
+from legato.client.links.temporaries import TemporaryEnd
+from tests.integration.client.calling import Calling, until
 from tests.integration.client.helpers import WAIT_S, drain, receive, send
 
 Connect = Callable[..., Connection]
@@ -72,3 +74,20 @@ def test_a_listener_that_is_blocked_in_an_acknowledgement_ends_when_its_session_
     assert called.wait(WAIT_S)
     session.close()
     assert [error.code for error in errors] == ["TIMEOUT"]
+
+
+@pytest.mark.parametrize("what", ["session", "connection"])
+def test_a_temporary_queue_that_the_broker_does_not_make_ends_when_its_session_is_closed(
+    connect: Connect, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    """The session waited for its caller, and that for the broker, until the connection was lost."""
+    monkeypatch.setattr("legato.client.calls.patience.GIVEN_UP_AFTER_S", 0.1)
+    monkeypatch.setattr(TemporaryEnd, "on_attached", lambda end, event: None)
+    connection: Any = connect(close_timeout_s=0.1)
+    session = connection.create_session()
+    creating = Calling(session.create_temporary_queue)
+    until(lambda: "base" in connection._bases and connection._bases["base"].gate.is_awaited)
+    Calling((session if what == "session" else connection).close).outcome()
+    with pytest.raises(JMSError, match=f"The {what} was closed, and the broker did not answer") as raised:
+        creating.outcome()
+    assert raised.value.code == "TIMEOUT"

@@ -32,7 +32,11 @@ class QueueRequestor(QueueRequestorSteps):
         return await drive(self._request(message, timeout_s))
 
     async def close(self) -> None:
-        """Close the requestor, and its session; without a connection its temporary destination ends with the next."""
+        """Close the requestor, and its session; without a connection its temporary destination ends with the next.
+
+        A broker that does not answer is waited for as long as the connection's option `close_timeout_s`, for each of
+        them.
+        """
         await drive(self._leave(in_flight()))
 
     async def __aenter__(self) -> QueueRequestor:
@@ -63,7 +67,11 @@ class TopicRequestor(TopicRequestorSteps):
         return await drive(self._request(message, timeout_s))
 
     async def close(self) -> None:
-        """Close the requestor, and its session; without a connection its temporary destination ends with the next."""
+        """Close the requestor, and its session; without a connection its temporary destination ends with the next.
+
+        A broker that does not answer is waited for as long as the connection's option `close_timeout_s`, for each of
+        them.
+        """
         await drive(self._leave(in_flight()))
 
     async def __aenter__(self) -> TopicRequestor:

@@ -344,9 +344,12 @@ class ConnectionSteps(Generic[_Session]):
         end = TemporaryEnd(base, creator, destination)
         base.transport.post(base.add, end)
         try:
-            yield from self._wait_for(base, lambda: end.ready or end.closed or guard.drops_calls)
+            asking = guard.channel
+            yield from self._wait_for(base, lambda: end.ready or end.closed or asking.error or guard.drops_calls)
             if end.error is not None:
                 raise end.error
+            if not end.ready and asking.error is not None:
+                raise asking.error
             if not end.ready:
                 raise session_closed("create a temporary destination")
         except BaseException:
@@ -383,10 +386,10 @@ class ConnectionSteps(Generic[_Session]):
             for consumer in list(session._members.consumers)
         )
 
-    def _wait_for(self, channel: Channel, ready: Callable[[], object]) -> Steps[None]:
+    def _wait_for(self, channel: Channel, ready: Callable[[], object], timeout_s: float | None = None) -> Steps[None]:
         transport = self._transport
         transport.hurry()
-        yield Wait(channel.gate, lambda: ready() or channel.error or transport.error)
+        yield Wait(channel.gate, lambda: ready() or channel.error or transport.error, timeout_s)
         error = channel.error or transport.error
         if not ready() and error is not None:
             raise error

@@ -94,11 +94,17 @@ class RequestorSteps:
         session._members.making = None; self._consumer = consumer  # fmt: skip  # noqa: E702
 
     def _close(self) -> Steps[None]:
-        """Close the requestor, and its session; without a connection its temporary destination ends with the next."""
+        """Close the requestor, and its session; without a connection its temporary destination ends with the next.
+
+        A broker that does not answer is waited for as long as the connection's option `close_timeout_s`, for each of
+        them.
+        """
         transport = self._session._channel.transport
         if self._consumer is not None and self._replies is not None:
             yield from self._consumer._close()
-            yield from self._replies._delete(lambda: transport.wire is None)
+            yield from self._replies._delete(
+                lambda: transport.wire is None, self._session._connection._options.close_timeout_s
+            )
         yield from self._session._close()
 
     def _leave(self, error: BaseException | None) -> Steps[None]:

@@ -87,6 +87,8 @@ class Outages:
         """Have all who wait look again."""
         for channel in self._channels:
             channel.touch()
+        if self._base is not None:
+            self._base.touch()
 
     def flush_all(self) -> None:
         """State what the application is done with."""

@@ -114,7 +114,7 @@ class Owner(Protocol):
     _temporaries: dict[str, TemporaryNode]
 
     def _consumes(self, destination: Destination) -> bool: ...
-    def _wait_for(self, channel: Any, ready: Callable[[], object]) -> Steps[None]: ...
+    def _wait_for(self, channel: Any, ready: Callable[[], object], timeout_s: float | None = None) -> Steps[None]: ...
 
 
 class TemporaryNode:
@@ -129,11 +129,12 @@ class TemporaryNode:
         """Whether it is deleted."""
         return self.end.closed
 
-    def delete(self, dropped: Callable[[], bool] | None = None) -> Steps[None]:
+    def delete(self, dropped: Callable[[], bool] | None = None, timeout_s: float | None = None) -> Steps[None]:
         """Delete it (Jakarta Messaging 6.2.2); returns when that is durable, be it over a failover.
 
         Args:
             dropped: whether that is no longer waited for; it is deleted all the same.
+            timeout_s: so long it is waited for; None: until it is done.
 
         Raises:
             IllegalStateError: a consumer receives from it.
@@ -146,4 +147,6 @@ class TemporaryNode:
         channel = self.end.channel
         channel.transport.post(self.end.close)
         self.connection._temporaries.pop(destination.name, None)
-        yield from self.connection._wait_for(channel, lambda: self.end.closed or (dropped is not None and dropped()))
+        yield from self.connection._wait_for(
+            channel, lambda: self.end.closed or (dropped is not None and dropped()), timeout_s
+        )

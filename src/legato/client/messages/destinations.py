@@ -65,8 +65,8 @@ class Node(Protocol):
     def is_deleted(self) -> bool:
         """Whether it is deleted."""
 
-    def delete(self, dropped: Callable[[], bool] | None = None) -> Steps[None]:
-        """Delete it; it waits for that no longer than `dropped` says."""
+    def delete(self, dropped: Callable[[], bool] | None = None, timeout_s: float | None = None) -> Steps[None]:
+        """Delete it; it waits for that no longer than `dropped` says, and than `timeout_s`."""
 
 
 class Temporary(Destination):
@@ -78,11 +78,11 @@ class Temporary(Destination):
         super().__init__(name)
         self._node = node
 
-    def _delete(self, dropped: Callable[[], bool] | None = None) -> Steps[None]:
+    def _delete(self, dropped: Callable[[], bool] | None = None, timeout_s: float | None = None) -> Steps[None]:
         """`delete()`, as steps for both worlds."""
         if self._node is None:
             raise IllegalStateError(f"The temporary destination {self.name} can be deleted only where it was made.")
-        yield from self._node.delete(dropped)
+        yield from self._node.delete(dropped, timeout_s)
 
     def delete(self) -> None:
         """Delete it before its connection closes (Jakarta Messaging 6.2.2).
