@@ -60,6 +60,8 @@ UNAWAITED_FACTS_MAX = 256
 DELIVERY_BYTES_IN_ONE_GO = 64 << 10
 """A consumer is given no more before its socket has taken that: the first message must not wait for the last, and
 large ones must not pile up in memory."""
+SHOWN_BYTES_IN_ONE_GO = 1 << 20
+"""Nor is a browser shown more before others have a turn, and it is seen whether its peer takes that."""
 
 TRANSACTION_BYTES_MAX = 256 << 20
 """What a transaction may send: it is kept in memory until it commits."""

@@ -72,15 +72,18 @@ class Browsers:
             self._early[browser] = None
             return
         budget = limits.SCAN_MESSAGES
+        left_bytes = limits.SHOWN_BYTES_IN_ONE_GO
         is_over = self._kernel.begin_slice()
         gone = self._going(browser.queue)
         messages: list[Message] = []
         while browser.credit > len(messages) and (number := browser.unfinished) is not None:
-            if budget <= 0 or is_over():
+            if budget <= 0 or left_bytes <= 0 or is_over():
                 self._unshown[browser] = None
                 self._kernel.scan_again()
                 break
-            budget -= self._look(browser, number, browser.credit - len(messages), gone, messages, is_over)
+            before = len(messages)
+            budget -= self._look(browser, number, browser.credit - before, left_bytes, gone, messages, is_over)
+            left_bytes -= sum(message.size for message in messages[before:])
         if messages:
             browser.credit -= len(messages)
             self._kernel.emit(Show(browser, messages))
@@ -94,6 +97,7 @@ class Browsers:
         browser: Browser,
         number: int,
         limit: int,
+        limit_bytes: int,
         gone: set[int],
         messages: list[Message],
         is_over: Callable[[], bool],
@@ -102,7 +106,7 @@ class Browsers:
         queue = browser.queue
         until = browser.until[number]
         limit = limits.SCAN_MESSAGES if browser.matches else min(limit, limits.SCAN_MESSAGES)
-        found = self._kernel.archive.messages(queue.id, browser.after[number], limit, limits.WINDOW_BYTES)
+        found = self._kernel.archive.messages(queue.id, browser.after[number], limit, limit_bytes)
         if not found:
             browser.after[number] = until
         for stored in found:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from typing import cast
 
 import pytest
@@ -20,7 +21,7 @@ from legato.server.links.membership import Membership
 from legato.server.process.service import Service
 from tests.integration.server.test_opening import SolePeer
 from tests.integration.server.test_questions import pose, question
-from tests.support.amqp_peer import AmqpPeer, text
+from tests.support.amqp_peer import WAIT_S, AmqpPeer, data_of, text
 from tests.support.broker_in_process import BrokerInProcess, broker_in_process
 from tests.support.raw import FLOW, frame
 
@@ -156,6 +157,37 @@ def test_answers_wait_for_who_does_not_read_and_nothing_more_is_read_from_it(bro
     pose(peer, link, 1, question())
     peer.expect(Transfer, lambda event: event.link is answers)
     assert broker.ask(lambda service: the_peer(service, "manager").unread_bytes) == 0
+    peer.drop()
+
+
+@pytest.mark.parametrize("mode", [None, "copy"], ids=["consumer", "browser"])
+def test_who_closes_the_window_of_its_session_is_given_little_until_it_opens_it(
+    broker: BrokerInProcess, mode: str | None
+) -> None:
+    """All that there was credit for waited in memory: nothing of it was in the socket, which took more."""
+    count = 100
+    sender = AmqpPeer(broker.port, container="sender")
+    link = sender.sender("orders")
+    for number in range(count):
+        assert sender.send(link, text(b"%4d" % number + b"x" * 60_000)) == ACCEPTED
+    sender.close()
+    peer = AmqpPeer(broker.port, container="consumer")
+    # Its engine knows of the credit, and what it says of that is replaced: no window, and then credit.
+    peer.receiver("orders", 0, mode=mode).add_credit(1 << 20)
+    assert peer.amqp.data_to_send()
+    peer.socket.sendall(frame(FLOW, [UInt(0), UInt(0), UInt(0), UInt(1 << 20), UInt(0), UInt(0), UInt(1 << 20)]))
+    broker.until(lambda service: the_peer(service, "consumer").amqp.held_bytes > 60_000)
+    for _ in range(2 * count):  # turns of its loop
+        assert broker.ask(lambda service: the_peer(service, "consumer").amqp.held_bytes) < 2 * MIB
+    # AMQP 2.5.6: nothing may be sent into a closed window.
+    peer.socket.setblocking(False)
+    with suppress(BlockingIOError):
+        while came := peer.socket.recv(1 << 18):
+            peer.events += peer.amqp.receive_data(came)
+    peer.socket.settimeout(WAIT_S)
+    assert not [event for event in peer.events if isinstance(event, Transfer)]
+    peer.socket.sendall(frame(FLOW, [UInt(0), UInt(1 << 20), UInt(0), UInt(1 << 20)]))
+    assert [int(data_of(peer.transfer())[:4]) for _ in range(count)] == [*range(count)]
     peer.drop()
 
 

@@ -82,6 +82,8 @@ class Executor:
         self.touched = Touched()
         self.paced: list[Consumer] = []
         """Consumers that get more once what they got has left."""
+        self.shown: dict[Browser, None] = {}
+        """Browsers that were shown something."""
         self.scan_again = False
         """The broker has more to look at."""
         self.performing = False
@@ -200,6 +202,7 @@ class Executor:
                 self.streams.send(effect.browser, Parcel(data, _TAG(message.seq), None))
             else:
                 outlet.link.send(data, _TAG(message.seq), None, settled=True)
+        self.shown[effect.browser] = None
         self.touched.add(outlet.peer)
 
     def _drained(self, effect: Drained) -> None:

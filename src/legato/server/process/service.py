@@ -340,6 +340,7 @@ class Service:
     def forget(self, peer: Peer) -> None:
         """Its socket is closed."""
         self.peers.discard(peer)
+        self._fairness.forget(peer)
         if not self.peers:
             self._farewell.is_alone()
         if peer in self._askers:
@@ -395,6 +396,8 @@ class Service:
         for peer in list(self.peers):
             if not peer.ended:
                 peer.flush()
+                self._fairness.review_windows(peer, self.broker.now_us)
+        self.advance()
 
     def _may_work(self) -> bool:
         return not self.ending and self.may_serve()
@@ -453,6 +456,8 @@ class Service:
         self.broker.dispatcher.dispatch_returned(now_us)
         self._executor.touched.add(peer)
         self.advance()
+        if self._fairness.review_windows(peer, now_us):
+            self.advance()
         return rest
 
     def block(self, peer: Peer, blocked: bool) -> None:
@@ -468,12 +473,12 @@ class Service:
         self.advance()
 
     def _block(self, receiver: Consumer | Browser, blocked: bool, now_us: int) -> None:
-        if isinstance(receiver, Browser):
-            self.broker.browsers.block(receiver, blocked)
-            return
-        self.broker.receivers.block(receiver, blocked, now_us)
+        if isinstance(receiver, Consumer):
+            self.broker.receivers.block(receiver, blocked, now_us)
+        elif blocked:
+            self.broker.browsers.block(receiver, True)
         if not blocked:
-            self.broker.receivers.resume(receiver, now_us)
+            self._fairness.resume(receiver, now_us)
 
     def _unblock(self, receiver: Consumer | Browser) -> None:
         self._block(receiver, False, self.clock.now_us())
