@@ -24,7 +24,8 @@ def collections(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.delitem(sys.modules, "pandas", raising=False)
     gc.unfreeze()
     yield
-    gc.unfreeze()
+    # As it was (`tests/conftest.py`): what pytest collected stays, and no later collection looks through it.
+    gc.freeze()
 
 
 def test_a_worker_leaves_out_what_it_imported_and_what_comes_with_its_first_task(
