@@ -351,13 +351,16 @@ def test_a_checkpoint_with_a_queue_that_is_there_and_not_read_is_refused(broker:
         stream(broker, queuePattern="other.*").latestOffset(ends, ALL)
 
 
-def test_a_checkpoint_of_another_subscription_is_refused_with_the_names_of_both(broker: Server) -> None:
+@pytest.mark.parametrize("refuses_skips", [False, True])
+def test_a_checkpoint_of_another_subscription_is_refused_with_the_names_of_both(
+    broker: Server, refuses_skips: bool
+) -> None:
     """The broker said `assignment://other/orders has numbers up to 0, not 1.`"""
     fill(broker, "1")
     reader = stream(broker)
     ends = reader.latestOffset(reader.initialOffset(), ALL)
     with pytest.raises(JMSError, match="1 messages of orders were read, and the subscription other has given out 0"):
-        stream(broker, subscription="other").latestOffset(ends, ALL)
+        stream(broker, refuses_skips=refuses_skips, subscription="other").latestOffset(ends, ALL)
 
 
 @pytest.mark.parametrize("limit", [ALL, ReadMaxRows(2)])

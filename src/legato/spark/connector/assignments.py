@@ -113,10 +113,13 @@ class Places:
         """The stream is done with all numbers up to those."""
         for address, number in through.items():
             place = self.of(address)
-            if number > place.last and place.name:
-                raise _ahead(self._options.subscription_of(address), address, number, place.last)
+            self._require_given_out(address, place, number)
             if number > place.acknowledged and place.name:
                 self._note(place, self._ask("acknowledge", address, place.name, fence=place.fence, through=number))
+
+    def _require_given_out(self, address: str, place: Place, number: int) -> None:
+        if number > place.last and place.name:
+            raise _ahead(self._options.subscription_of(address), address, number, place.last)
 
     def begin_reading(self, ends: Offset) -> None:
         """The stream is about to read all numbers up to those."""
@@ -129,10 +132,15 @@ class Places:
                     place.begun = number
 
     def begun_of(self, done: Offset) -> Offset | None:
-        """How much of what Spark has done a run has begun to read; None if that is all, or not known."""
+        """How much of what Spark has done a run has begun to read; None if that is all, or not known.
+
+        Raises:
+            JMSError: Spark has done more than the subscription ever gave out: the checkpoint is not of this one.
+        """
         begun = dict(done)
         for address, number in done.items():
             place = self.of(address)
+            self._require_given_out(address, place, number)
             if place.begun is not None and number > max(place.begun, place.acknowledged):
                 begun[address] = max(place.begun, place.acknowledged)
         return None if begun == done else begun
