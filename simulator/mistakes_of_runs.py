@@ -5,7 +5,6 @@ from __future__ import annotations
 from legato.core.lanes import Lane
 from legato.core.message import Message, MessageRun
 from legato.core.message_states import PUT_BACK, enter
-from legato.core.queues import Queue
 
 
 def apart_from_the_last(self: Lane) -> None:
@@ -16,10 +15,9 @@ def apart_from_the_last(self: Lane) -> None:
     self.ready.extendleft(run.messages())
 
 
-def run_before_what_came_back(queue: Queue) -> bool:
+def window_before_what_came_back(self: Lane) -> bool:
     """What waits in the window is given before what came back, which is older."""
-    main = queue.main
-    return bool(len(queue.ring) == 1 and main.ready and len(queue.order) == 1)
+    return bool(self.returned and not self.ready)
 
 
 def last_back_first(self: Lane, message: Message) -> None:

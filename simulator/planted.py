@@ -16,7 +16,7 @@ from legato.client.links.receiver_end import ReceiverEnd
 from legato.client.links.session_state import Outgoing
 from legato.client.links.temporaries import TemporaryEnd
 from legato.client.links.transaction_outcome import Query
-from legato.core import dispatch, router
+from legato.core import router
 from legato.core.assignments import Assignments
 from legato.core.backpressure import Backpressure
 from legato.core.broker import Broker
@@ -109,7 +109,7 @@ FAULTS = [
     Fault(Outgoing, "connection_lost", mistakes_of_clients.resend_the_last_first),
     Fault(Incoming, "take_unseen", mistakes_of_clients.forget_the_oldest_first),
     Fault(Lane, "tell_apart", mistakes_of_runs.apart_from_the_last),
-    Fault(dispatch, "_may_give_run", mistakes_of_runs.run_before_what_came_back),
+    Fault(Lane, "_returned_first", mistakes_of_runs.window_before_what_came_back),
     Fault(Lane, "put_back", mistakes_of_runs.last_back_first),
     Fault(Wire, "encode", mistakes_of_clients.credit_before_what_goes_back),
     Fault(Incoming, "claims_answered", mistakes_of_clients.none_elsewhere),

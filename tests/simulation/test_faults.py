@@ -19,7 +19,7 @@ QUICK = (
 )
 """Those that one of the first few seeds finds."""
 
-LATER = ("takers-but-one", "run-before-what-came-back")
+LATER = ("takers-but-one", "window-before-what-came-back")
 """Those for which it takes more seeds."""
 
 

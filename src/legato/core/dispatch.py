@@ -55,7 +55,7 @@ def dispatch_in_order(
             # It may have been read just now.
             if _may_give_run(queue) and _give_run(main, ring[0], now_us, given):
                 continue
-        head = lane.head()
+        head = lane.head(archive)
         assert head is not None
         if head.expires_us and head.expires_us <= now_us:
             if not budget:
@@ -90,7 +90,9 @@ def dispatch_in_order(
 def _may_give_run(queue: Queue) -> bool:
     """Whether all that waits is for one consumer, and in the window of one lane."""
     main = queue.main
-    return bool(len(queue.ring) == 1 and main.ready and not main.returned and len(queue.order) == 1)
+    if len(queue.ring) != 1 or not main.ready or len(queue.order) != 1:
+        return False
+    return not main.returned or main.ready[0].seq < main.returned[0].seq
 
 
 def give(consumer: Consumer, message: Message, archive: Archive, now_us: int, given: Given) -> None:
@@ -112,8 +114,10 @@ def give(consumer: Consumer, message: Message, archive: Archive, now_us: int, gi
 
 
 def _give_run(lane: Lane, consumer: Consumer, now_us: int, given: Given) -> bool:
-    """The common case in one tight loop: one consumer, one lane, nothing returned. Whether anything was given."""
+    """The common case in one tight loop: one consumer, one lane, up to what came back. Whether anything was given."""
     ready, held, mark, credit = lane.ready, consumer.held, lane.mark, consumer.credit
+    if lane.returned:
+        mark = min(mark, lane.returned[0].seq - 1)
     room_bytes = limits.DELIVERY_BYTES_IN_ONE_GO - consumer.unsent_bytes
     taken_bytes = 0
     messages = given.setdefault(consumer, [])

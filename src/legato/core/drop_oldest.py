@@ -86,8 +86,7 @@ class _Slice:
     def oldest(self, lane: Lane) -> Message | None:
         """The oldest message of a lane that nobody has, taken out of it; None at the end of the lane or the slice."""
         if not self._queue.selecting:
-            # Asked again, `head` tells a run apart that was read: one message of it goes.
-            if lane.head() is None and not (lane.load(self._archive) and lane.head() is not None):
+            if lane.head(self._archive) is None:
                 return None
             self._left -= 1
             return lane.take()

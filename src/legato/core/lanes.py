@@ -1,6 +1,7 @@
 """A lane: the messages of one priority in a queue; the window of its head is in memory.
 
-1. Order is the sequence number. What came back is older than anything not yet dispatched, so it goes first.
+1. Order is the sequence number, also of what came back. That is mostly older than anything not yet dispatched, but not
+   where a consumer chose it (`core.selecting`): then what is before it is read first.
 2. `ready` holds committed messages `loaded_seq` and below that were never dispatched since they were loaded;
    those between `loaded_seq` and `visible_seq` wait on disk.
 3. A message above `mark` may not be dispatched: after a crash nobody would know that it may have been seen.
@@ -268,27 +269,36 @@ class Lane:
         """A run that was claimed when it was taken away is not on disk any more."""
         self.claimed.difference_update(range(run.seq, run.seq + run.count))
 
-    @property
-    def waits(self) -> bool:
-        """Whether the next message in order is in the heap."""
+    def find(self, archive: Archive) -> bool:
+        """Whether anything waits; the next message in order is in the heap then, maybe in a run."""
         returned = self.returned
         while returned and not returned[0].waiting:
             heappop(returned)
-        return bool(returned or self.ready)
+        if self.ready:
+            return True
+        if not returned:
+            return self.load(archive)
+        if returned[0].seq > self.loaded_seq:
+            self.load(archive)
+        return True
+
+    def _returned_first(self) -> bool:
+        """Whether the next message in order came back; ask after `find`."""
+        return bool(self.returned and not (self.ready and self.ready[0].seq < self.returned[0].seq))
 
     @property
     def first_run(self) -> MessageRun | None:
-        """The run that is next in order, if it is a run; ask after `waits`."""
-        if self.returned or not self.ready:
+        """The run that is next in order, if it is a run; ask after `find`."""
+        if not self.ready or self._returned_first():
             return None
         first = self.ready[0]
         return first if isinstance(first, MessageRun) else None
 
-    def head(self) -> Message | None:
-        """The next message in order, if it is in the heap; a run before it is told apart."""
-        if not self.waits:
+    def head(self, archive: Archive) -> Message | None:
+        """The next message in order, if anything waits; a run before it is told apart."""
+        if not self.find(archive):
             return None
-        if self.returned:
+        if self._returned_first():
             return self.returned[0]
         if self.ready[0].__class__ is MessageRun:
             self.tell_apart()
@@ -298,7 +308,7 @@ class Lane:
 
     def take(self) -> Message:
         """Remove and return what `head` returned."""
-        if self.returned:
+        if self._returned_first():
             message = heappop(self.returned)
             message.waiting = False
             return message

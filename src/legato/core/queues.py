@@ -235,7 +235,7 @@ class Queue:
     def next_lane(self, archive: Archive) -> Lane | None:
         """The highest lane in which something waits; its head is in the heap, maybe in a run."""
         for lane in self.order:
-            if lane.waits or lane.load(archive):
+            if lane.find(archive):
                 return lane
         return None
 

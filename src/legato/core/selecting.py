@@ -78,42 +78,58 @@ class Selection:
     def _next_for(self, consumer: Consumer) -> Message | None:
         for lane in self._queue.order:
             cursor = consumer.cursor(lane)
-            message = self._returned(consumer, lane, cursor) or self._stored(consumer, lane, cursor)
+            message = self._in_lane(consumer, lane, cursor)
             if message is not None:
                 return message
             if consumer in self.unfinished:
                 return None
         return None
 
-    def _returned(self, consumer: Consumer, lane: Lane, cursor: Cursor) -> Message | None:
-        while (message := cursor.head()) is not None:
-            if not self._spend(consumer):
-                return None
-            body = self._queue.body(message, self._archive)
-            if self._is_over(message):
-                continue
-            if (message.excluded and consumer.id in message.excluded) or not self._wants(
-                consumer, body, cursor, message.seq, returned=True
-            ):
-                cursor.drop()
-                continue
-            if not self._may_dispatch(consumer, lane, message.seq):
-                return None
-            cursor.drop()
-            message.waiting = False
-            self._took(consumer, body)
-            return message
-        return None
+    def _in_lane(self, consumer: Consumer, lane: Lane, cursor: Cursor) -> Message | None:
+        """The next message of a lane for the consumer: what came back goes in its place among what is on disk."""
+        while (returned := cursor.head()) is not None:
+            if returned.seq > cursor.seen:
+                message = self._stored(consumer, lane, cursor, until=returned.seq)
+                if message is not None or consumer in self.unfinished:
+                    return message
+            message = self._returned(consumer, lane, cursor)
+            if message is not None or consumer in self.unfinished:
+                return message
+        return self._stored(consumer, lane, cursor, until=lane.visible_seq)
 
-    def _stored(self, consumer: Consumer, lane: Lane, cursor: Cursor) -> Message | None:
-        if consumer in self.unfinished or cursor.seen >= lane.visible_seq:
+    def _returned(self, consumer: Consumer, lane: Lane, cursor: Cursor) -> Message | None:
+        """What came back and is next for the consumer, if it is for this one."""
+        message = cursor.head()
+        if message is None or not self._spend(consumer):
+            return None
+        body = self._queue.body(message, self._archive)
+        if self._is_over(message):
+            return None
+        if message.excluded and consumer.id in message.excluded:
+            cursor.drop()
+            return None
+        if not self._wants(consumer, body, cursor, message.seq, returned=True):
+            cursor.drop()
+            return None
+        if not self._may_dispatch(consumer, lane, message.seq):
+            return None
+        cursor.drop()
+        message.waiting = False
+        self._took(consumer, body)
+        return message
+
+    def _stored(self, consumer: Consumer, lane: Lane, cursor: Cursor, until: int) -> Message | None:
+        """The next message for the consumer among those on disk, up to a sequence number."""
+        if consumer in self.unfinished or cursor.seen >= until:
             return None
         reading = self._readings.get((consumer, lane.number))
         if reading is None:
             reading = self._readings[consumer, lane.number] = self._read(lane, cursor.seen)
         for stored in reading:
-            if stored.seq > lane.visible_seq:
-                return None
+            if stored.seq > until:
+                # It is read again: an iterator cannot take it back.
+                del self._readings[consumer, lane.number]
+                break
             if not self._spend(consumer):
                 del self._readings[consumer, lane.number]
                 return None
@@ -127,8 +143,10 @@ class Selection:
             cursor.seen = stored.seq
             if cursor.resumes_at and cursor.goes_on():
                 del self._readings[consumer, lane.number]
-                return self._stored(consumer, lane, cursor)
-        cursor.seen = lane.visible_seq
+                return self._stored(consumer, lane, cursor, until)
+            if cursor.seen == until:
+                return None
+        cursor.seen = until
         return None
 
     def _examine(self, consumer: Consumer, lane: Lane, cursor: Cursor, stored: StoredMessage) -> Message | None:

@@ -33,6 +33,7 @@ from legato.core.outcome import Outcome
 from legato.core.queues import Queue
 from legato.core.records import QueueRecord
 from legato.core.refusals import FULL
+from legato.store.memory import MemoryStore
 from tests.support.commits import Refusal, change_of
 
 NEEDS_ROOM = {
@@ -89,6 +90,7 @@ def test_changes_come_before_the_messages_stored_by_themselves() -> None:
 
 def test_messages_come_back_to_their_places_or_stay_with_their_consumers() -> None:
     (queue, (returned,)), (other, (kept,)) = queue_with(b"one"), queue_with(b"two")
+    store = MemoryStore()
     returned.state = kept.state = DELIVERED
     commit = Commit()
     commit.give_back(returned)
@@ -97,7 +99,7 @@ def test_messages_come_back_to_their_places_or_stay_with_their_consumers() -> No
     assert (queue.returning, other.returning) == (1, 1)
     outcome = Outcome([], ())
     commit.become_visible(outcome)
-    assert (returned.state, queue.main.head(), other.main.head()) == (AVAILABLE, returned, None)
+    assert (returned.state, queue.main.head(store), other.main.head(store)) == (AVAILABLE, returned, None)
     assert (queue.returning, other.returning) == (0, 0)
     assert outcome.touched == {queue, other}
 

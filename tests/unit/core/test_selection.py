@@ -110,6 +110,58 @@ def test_acknowledged_messages_are_not_seen_by_a_scan_before_their_commit() -> N
     assert s.received(red) == [b"red 2"]
 
 
+@pytest.mark.parametrize("then", [None, b"e"])
+def test_what_a_selector_prefetched_and_nobody_saw_goes_back_to_its_place(then: bytes | None) -> None:
+    """Jakarta Messaging 6.2.10: it was behind what no selector wanted, and overtook that."""
+    s = Scenario()
+    published = [b"blue 1", b"red 2", b"blue 3", b"red 4", b"blue 5"]
+    s.publish("q", *published)
+    red = s.consumer("q", 10, wants=b"red")
+    assert s.received(red) == [b"red 2", b"red 4"]
+    s.broker.receivers.detach(red, clean=True)
+    s.run()
+    rest = s.consumer("q", 10, wants=then)
+    assert s.received(rest) == published
+    s.accept(rest, *s.in_hand(rest))
+    assert s.broker.directory.queue("q").main.claimed == set()
+
+
+@pytest.mark.parametrize("credits", [(3000,), (7, 3000), (7, 7, 3000)])
+def test_what_comes_back_far_behind_the_window_goes_back_to_its_place(credits: tuple[int, ...]) -> None:
+    s = Scenario()
+    count = 2 * limits.WINDOW_MESSAGES
+    s.publish("q", *(b"red %d" % n if n % 100 == 99 else b"blue %d" % n for n in range(count)))
+    red = s.consumer("q", 50, wants=b"red")
+    assert len(s.received(red)) == min(50, count // 100)
+    s.broker.receivers.detach(red, clean=True)
+    s.run()
+    consumers = [s.consumer("q", 0) for _ in credits]
+    had: list[int] = []
+    while len(had) < count:
+        before = len(had)
+        for consumer, credit in zip(consumers, credits, strict=True):
+            s.broker.receivers.flow(consumer, credit, False, s.now_us)
+            s.run()
+            in_hand = s.in_hand(consumer)
+            had += [message.seq for message in in_hand]
+            s.accept(consumer, *in_hand)
+            s.broker.receivers.flow(consumer, 0, False, s.now_us)
+        assert len(had) > before
+    assert had == [*range(1, count + 1)]
+
+
+def test_the_oldest_is_dropped_before_what_came_back() -> None:
+    """`drop-oldest` drops by place, not by who came back first."""
+    s = Scenario()
+    s.settings["q"] = AddressSettings(max_messages=3, when_full="drop-oldest")
+    s.publish("q", b"blue 1", b"blue 2", b"red 3")
+    red = s.consumer("q", 1, wants=b"red")
+    s.broker.receivers.detach(red, clean=True)
+    s.run()
+    s.publish("q", b"blue 4")
+    assert s.received(s.consumer("q", 10)) == [b"blue 2", b"red 3", b"blue 4"]
+
+
 def test_a_group_stays_with_its_consumer_until_that_leaves() -> None:
     """JMSXGroupID, Jakarta Messaging 3.5.9."""
     s = Scenario()
