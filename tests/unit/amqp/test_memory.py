@@ -5,10 +5,11 @@ from __future__ import annotations
 import gc
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 
-from legato.amqp.engine.events import Disposition, Transfer
+from legato.amqp.engine.events import Attached, Detached, Disposition, SessionEnded, Transfer
 from legato.amqp.engine.outcomes import ACCEPTED, DELIVERY_FAILED, RELEASED
 from legato.amqp.engine.terminus import Terminus
 from tests.unit.amqp import many_connections
@@ -113,3 +114,38 @@ def test_links_that_come_and_go_leave_nothing_behind(pair: Pair) -> None:
         pair.exchange()
     assert session.links == remote.links == []
     assert pair.client._links == pair.server._links == {}
+
+
+def test_an_attach_counts_by_what_is_kept_of_it_as_long_as_it_is(pair: Pair) -> None:
+    """It counted as 8 KiB, and took 2 MiB: a peer with thousands of such links was in no account."""
+    session, _ = pair.opened().session()
+    before = pair.server.engine_bytes
+    filters = {f"k{number}": number for number in range(2000)}
+    attaches: list[tuple[str, dict[str, Any]]] = [
+        ("elements", {"source": Terminus(address="q", filters=filters)}),
+        ("properties", {"source": Terminus(address="q"), "properties": {1: [0] * 4000}}),
+        ("text", {"source": Terminus(address="q" * 200_000)}),
+    ]
+    for name, attach in attaches:
+        link = session.receiver(name, **attach)
+        (attached,) = of(pair.exchange()[1], Attached)
+        assert pair.server.engine_bytes - before > 500_000
+        attached.link.accept()
+        pair.exchange()
+        link.close()
+        (detached,) = of(pair.exchange()[1], Detached)
+        detached.link.close()
+        pair.exchange()
+        assert pair.server.engine_bytes == before
+    session.receiver("last", source=Terminus(address="q" * 200_000))
+    pair.exchange()
+    session.close()
+    (ended,) = of(pair.exchange()[1], SessionEnded)
+    ended.session.close()
+    pair.exchange()
+    assert pair.server.engine_bytes < before
+
+
+def test_an_open_counts_by_what_is_kept_of_it() -> None:
+    plain, large = Pair().opened(), Pair(client={"properties": {"k": [0] * 4000}}).opened()
+    assert large.server.engine_bytes - plain.server.engine_bytes > 500_000

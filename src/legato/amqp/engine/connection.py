@@ -22,7 +22,7 @@ from legato.amqp.engine.events import (
 from legato.amqp.engine.frames import Broken, Echo, Errant, Frames
 from legato.amqp.engine.gate import Gate, Look
 from legato.amqp.engine.link import Link, Receiver, Sender, Session, links_limit_reached
-from legato.amqp.engine.pndata import c_text, read_map, read_symbols, write_map, write_symbols
+from legato.amqp.engine.pndata import c_text, kept_bytes, read_map, read_symbols, write_map, write_symbols
 from legato.amqp.engine.runs import Runs
 from legato.amqp.engine.settings import Settings
 from legato.amqp.engine.states import read_condition, write_condition
@@ -37,7 +37,7 @@ SESSIONS_MAX = 4095
 ECHOES_MAX = 64
 """Of flows that are asked for between two writes, no more are answered: each tells the state of then."""
 CONNECTION_BYTES, SESSION_BYTES, LINK_BYTES, DELIVERY_BYTES = 32 << 10, 8 << 10, 8 << 10, 1 << 10
-"""What each takes in memory, about."""
+"""What each takes in memory, about, but for what the peer says in its Open and in its attaches."""
 AMQP_HEADER = b"AMQP\x00\x01\x00\x00"
 
 PUSHED_BYTES_MAX = 64 << 10
@@ -104,6 +104,10 @@ class Connection:
         """Sessions by the channel that the peer uses for them."""
         self._sessions: dict[Any, Session] = {}
         self._links: dict[Any, Link] = {}
+        self._links_kept_bytes = 0
+        """What their attaches take in memory, about."""
+        self._open_kept_bytes = 0
+        """The same of the peer's Open."""
         self._deliveries: Known = {}
         self._run_deliveries = 0
         """How many there are besides, sent in runs."""
@@ -150,6 +154,8 @@ class Connection:
         """What the engine and its objects take besides, about."""
         return (
             CONNECTION_BYTES
+            + self._open_kept_bytes
+            + self._links_kept_bytes
             + LINK_BYTES * len(self._links)
             + SESSION_BYTES * len(self._sessions)
             + DELIVERY_BYTES * (len(self._deliveries) + self._run_deliveries)
@@ -412,6 +418,7 @@ class Connection:
         self._by_channel.clear()
         self._echoes.clear()
         self._links.clear()
+        self._links_kept_bytes = self._open_kept_bytes = 0
         self._handlers.clear()
         lib.pn_transport_unbind(self._transport)
         lib.pn_decref(self._transport)
@@ -498,15 +505,14 @@ class Connection:
         if container_id is None:
             self.open()
             raise ProtocolError("an open has no container id", "amqp:decode-error")
-        events.append(
-            Opened(
-                container_id,
-                c_text(lib.pn_connection_remote_hostname(pn)),
-                read_map(lib.pn_connection_remote_properties(pn)),
-                read_symbols(lib.pn_connection_remote_desired_capabilities(pn)),
-                read_symbols(lib.pn_connection_remote_offered_capabilities(pn)),
-            )
-        )
+        properties = lib.pn_connection_remote_properties(pn)
+        desired = lib.pn_connection_remote_desired_capabilities(pn)
+        offered = lib.pn_connection_remote_offered_capabilities(pn)
+        hostname = c_text(lib.pn_connection_remote_hostname(pn))
+        opened = Opened(container_id, hostname, read_map(properties), read_symbols(desired), read_symbols(offered))
+        texts = len(container_id) + len(hostname or "")
+        self._open_kept_bytes = kept_bytes(properties, desired, offered) + 2 * texts
+        events.append(opened)
 
     def _on_remote_close(self, event: Any, events: list[Event]) -> None:
         if self.closed:

@@ -121,7 +121,8 @@ class Session:
     def _free(self) -> None:
         for link in self.links:
             link._forget()
-            self.connection._links.pop(link._pn, None)
+            if self.connection._links.pop(link._pn, None) is not None:
+                self.connection._links_kept_bytes -= link.kept_bytes
         self._links.clear()
         self._ended.clear()
         self.closed = True

@@ -8,10 +8,10 @@ from cproton import lib
 
 from legato.amqp.engine import batch
 from legato.amqp.engine.outcomes import Outcome
-from legato.amqp.engine.pndata import read_map, write_map
+from legato.amqp.engine.pndata import kept_bytes, read_map, write_map
 from legato.amqp.engine.settings import Settings
 from legato.amqp.engine.states import ACCEPTED_STATE, write_condition
-from legato.amqp.engine.terminus import Terminus, read_terminus, write_terminus
+from legato.amqp.engine.terminus import Terminus, read_terminus, terminus_kept_bytes, write_terminus
 
 if TYPE_CHECKING:
     from legato.amqp.engine.link import Session
@@ -37,6 +37,7 @@ class LinkConnection(Protocol):
     remembers_ended_links: bool
     _sessions: dict[Any, Session]
     _links: dict[Any, Link]
+    _links_kept_bytes: int
     _deliveries: dict[Any, tuple[Link, int, Any]]
     _run_deliveries: int
     _batches: bool
@@ -67,6 +68,8 @@ class Link:
         self.remote_detached = False
         self.credit = 0
         """For a sender: messages that may still be sent. For a receiver: messages that may still come."""
+        self.kept_bytes = 0
+        """What its attach takes in memory, about."""
         self._pn = pn_link
         self._unsettled: dict[int, Any] = {}
         self._reported: dict[int, Outcome | None] = {}
@@ -216,6 +219,14 @@ class Link:
         self.remote_source = read_terminus(lib.pn_link_remote_source(pn))
         self.remote_target = read_terminus(lib.pn_link_remote_target(pn))
         self.remote_properties = read_map(lib.pn_link_remote_properties(pn))
+        before = self.kept_bytes
+        self.kept_bytes = (
+            2 * len(self.name)
+            + terminus_kept_bytes(lib.pn_link_remote_source(pn), self.remote_source)
+            + terminus_kept_bytes(lib.pn_link_remote_target(pn), self.remote_target)
+            + kept_bytes(lib.pn_link_remote_properties(pn))
+        )
+        self.connection._links_kept_bytes += self.kept_bytes - before
         self.remote_snd_settle_mode = lib.pn_link_remote_snd_settle_mode(pn)
         self.remote_rcv_settle_mode = lib.pn_link_remote_rcv_settle_mode(pn)
         self.remote_max_message_bytes = lib.pn_link_remote_max_message_size(pn)
@@ -243,4 +254,5 @@ class Link:
         self._forget()
         self.session._links.pop(self._pn, None)
         if self.connection._links.pop(self._pn, None) is not None:
+            self.connection._links_kept_bytes -= self.kept_bytes
             lib.pn_link_free(self._pn)

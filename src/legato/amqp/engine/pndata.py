@@ -31,6 +31,10 @@ from legato.errors import ProtocolError
 DEPTH_MAX = 32
 """Nested compounds deeper than this are refused, lest a peer exhausts our stack."""
 
+NODE_BYTES, VALUE_BYTES = 105, 30
+"""What an element takes in a tree of the engine's, and as a value of Python's, about, besides its text."""
+_COMPOUNDS = (lib.PN_LIST, lib.PN_ARRAY, lib.PN_MAP, lib.PN_DESCRIBED)
+
 
 def decode_error(what: str) -> ProtocolError:
     """The error for bytes of a peer that are not what their type says (AMQP 2.8.15)."""
@@ -146,6 +150,34 @@ def _as_map(flat: list[Any]) -> dict[Any, Any]:
         return dict(zip(flat[::2], flat[1::2], strict=True))
     except TypeError:
         raise decode_error("a map's key is a compound value") from None
+
+
+def kept_bytes(*trees: Any, trees_kept: int = 1) -> int:
+    """What trees of a peer's take in memory, about, in the engine and as values. They have been read: they are finite.
+
+    Args:
+        trees_kept: how many of each the engine has.
+    """
+    return sum(_kept_bytes(data, trees_kept) for data in trees if data)
+
+
+def _kept_bytes(data: Any, trees_kept: int) -> int:
+    size: int = lib.pn_data_encoded_size(data)
+    if size <= 0:
+        return 0
+    elements = depth = 0
+    lib.pn_data_rewind(data)
+    while True:
+        if lib.pn_data_next(data):
+            elements += 1
+            if lib.pn_data_type(data) in _COMPOUNDS:
+                lib.pn_data_enter(data)
+                depth += 1
+        elif depth:
+            lib.pn_data_exit(data)
+            depth -= 1
+        else:
+            return elements * (trees_kept * NODE_BYTES + VALUE_BYTES) + size * (trees_kept + 1)
 
 
 def read_map(data: Any) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 from cproton import ffi, lib
 
-from legato.amqp.engine.pndata import c_text, read_map, read_symbols, write_map, write_symbols
+from legato.amqp.engine.pndata import c_text, kept_bytes, read_map, read_symbols, write_map, write_symbols
 
 _KINDS = {
     lib.PN_UNSPECIFIED: "none",
@@ -63,6 +63,17 @@ def read_terminus(pn_terminus: Any) -> Terminus:
         properties=read_map(lib.pn_terminus_properties(pn_terminus)),
         outcomes=read_symbols(lib.pn_terminus_outcomes(pn_terminus)),
         kind=kind,
+    )
+
+
+def terminus_kept_bytes(pn_terminus: Any, terminus: Terminus) -> int:
+    """What a terminus that was read takes in memory, about: the engine has two of it, one for the answer."""
+    return 3 * len(terminus.address or "") + kept_bytes(
+        lib.pn_terminus_capabilities(pn_terminus),
+        lib.pn_terminus_filter(pn_terminus),
+        lib.pn_terminus_properties(pn_terminus),
+        lib.pn_terminus_outcomes(pn_terminus),
+        trees_kept=2,
     )
 
 
