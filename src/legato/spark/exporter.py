@@ -19,7 +19,7 @@ from legato.bulk.arrays import leave_pandas_out
 from legato.core.facts import LogRecord
 from legato.errors import ConfigError, LegatoError
 from legato.spark.ledger.fact_schema import row_count
-from legato.spark.ledger.segments import LedgerLock, SegmentSpan, exported_through, sweep, write_segment
+from legato.spark.ledger.segments import LedgerLock, SegmentSpan, commit_in, exported_through, sweep, write_segment
 from legato.store.lmdb import LmdbStore
 from legato.store.settling import settle_store
 
@@ -31,6 +31,9 @@ SEGMENT_S = 2.0
 
 SEGMENT_ROWS_MAX = 250_000
 """... or when it holds this many rows, which bounds the exporter's memory."""
+
+BEGUN = "begun"
+"""What a follower says on standard output when it has seen that the ledger is the store's."""
 
 _READ_RECORDS = 64
 _NICE = 10
@@ -53,7 +56,7 @@ class Exporter:
         segment_s: longest time in seconds that a fact waits in memory before it is written.
 
     Raises:
-        ConfigError: the ledger holds positions that the log never reached.
+        ConfigError: the ledger holds positions that the log never reached, or other commits than the log.
     """
 
     def __init__(self, log: Log, ledger: Path, segment_s: float = SEGMENT_S) -> None:
@@ -67,6 +70,23 @@ class Exporter:
         self._through = exported_through(ledger)
         if self._through > log.log_range()[1]:
             raise ConfigError(f"ledger {ledger} is ahead of the store's log: it was written from another store")
+        self._refuse_other_commits()
+
+    def _refuse_other_commits(self) -> None:
+        """See that the ledger's last commit is the log's, if that still has it.
+
+        A store that was restored, and then served without this ledger, may have got past the ledger's end.
+        """
+        records = self._log.log(self._through - 1, 1) if self._through else ()
+        if not records or records[0][0] != self._through:
+            return
+        record, written = records[0][1], commit_in(self._ledger, self._through)
+        if written and written != {(record.epoch, record.time_us)}:
+            raise ConfigError(
+                f"ledger {self._ledger} holds other commits than the store's log, up to commit {self._through}: the "
+                "store was restored since, or it is another one. Name another directory ([ledger] directory), or move "
+                "this one away, and audit it where it is"
+            )
 
     def poll(self, now_s: float) -> list[SegmentSpan]:
         """Read what the log has now; returns the segments that were written because they were due at `now_s`.
@@ -139,6 +159,8 @@ def follow(store_dir: Path, ledger_dir: Path, segment_s: float = SEGMENT_S) -> N
             if stop.wait(POLL_S):
                 return
         exporter = Exporter(opened.store, ledger_dir, segment_s)
+        with contextlib.suppress(OSError):
+            print(BEGUN, flush=True)
         failing = False
         while not stop.wait(RETRY_S if failing else POLL_S):
             try:

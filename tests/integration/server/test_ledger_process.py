@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
@@ -9,8 +10,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from legato.core.facts import MessageStored, QueueCreated
 from legato.core.records import Batch
+from legato.server.storage.ledger_process import LedgerProcess
 from legato.spark.ledger.segments import exported_through
 from legato.store.lmdb import LmdbStore
 from tests.support.monitored import until
@@ -69,6 +73,27 @@ def test_a_ledger_that_is_not_of_this_store_is_one_sentence(tmp_path: Path) -> N
     assert (
         done.stderr == f"ledger {tmp_path / 'ledger'} is ahead of the store's log: it was written from another store\n"
     )
+
+
+def test_a_store_trims_nothing_beside_a_ledger_that_may_be_of_another_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a restored store had done since would be gone from its log before anybody could look."""
+    monkeypatch.setattr("legato.server.storage.ledger_process.START_DELAY_S", 0.0)
+    store, ledger = tmp_path / "store", tmp_path / "ledger"
+    last = fill_log(store)
+    command = (*EXPORTER, "--store", store, "--ledger", ledger, "--once")
+    subprocess.run(command, check=True)
+
+    async def story() -> None:
+        process = LedgerProcess(store, ledger)
+        assert process.exported_through() == 0
+        process.start()
+        await asyncio.to_thread(until, lambda: process.exported_through() > 0)
+        assert process.exported_through() == last
+        await process.abandon()
+
+    asyncio.run(story())
 
 
 def test_what_the_ledger_process_says_is_in_the_brokers_log_in_its_format(tmp_path: Path) -> None:

@@ -150,6 +150,22 @@ def test_a_ledger_of_another_store_is_refused(tmp_path: Path) -> None:
         Exporter(other, tmp_path)
 
 
+def test_the_ledger_of_a_store_that_was_restored_since_is_refused(tmp_path: Path) -> None:
+    """The restored store got past the end of its former ledger without it: what it did until then was in no audit."""
+    first = MemoryStore()
+    last = grow(first, 9)
+    Exporter(first, tmp_path).finish(0.0)
+    restored = MemoryStore()
+    grow(restored, 4)
+    restored.begin_epoch("broker", 1000)
+    for seq in range(5, 15):
+        there = restored.commit(Batch(2, 1000 + seq, [MessageStored(1, seq, 4, f"ID:{seq}")], [b"body"]))
+    assert there > last
+    with pytest.raises(ConfigError, match=f"holds other commits than the store's log, up to commit {last}: "):
+        Exporter(restored, tmp_path)
+    assert exported_through(tmp_path) == last
+
+
 def test_two_exporters_never_hold_the_lock_together(tmp_path: Path) -> None:
     first, second = LedgerLock(tmp_path), LedgerLock(tmp_path)
     assert first.acquire()

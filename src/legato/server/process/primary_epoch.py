@@ -9,7 +9,6 @@ import ssl
 import time
 from collections.abc import Callable
 from enum import StrEnum
-from functools import partial
 from typing import TypeVar
 
 from legato.clock import Clock
@@ -41,7 +40,6 @@ from legato.server.storage.ledger_process import LedgerProcess
 from legato.store.former_store import refuse_ledger_ahead, refuse_lost_store
 from legato.store.lmdb import LmdbStore
 from legato.store.migration import migrate
-from legato.store.segment_names import exported_through
 
 T = TypeVar("T")
 
@@ -394,9 +392,8 @@ class PrimaryEpoch:
             return None
         if self._has_foreign_ledger:
             return None
-        directory = config.ledger_directory
-        service.upkeep.exported_through = partial(exported_through, directory)
-        ledger = LedgerProcess(config.store_directory, directory)
+        ledger = LedgerProcess(config.store_directory, config.ledger_directory)
+        service.upkeep.exported_through = ledger.exported_through
         ledger.start()
         return ledger
 

@@ -6,6 +6,8 @@ import logging
 import sys
 from pathlib import Path
 
+from legato.store.segment_names import exported_through
+
 log = logging.getLogger("legato.ledger")
 
 START_DELAY_S = 2.0
@@ -29,6 +31,13 @@ class LedgerProcess:
         self._process: asyncio.subprocess.Process | None = None
         self._watch: asyncio.Task[None] | None = None
         self._lines: asyncio.Task[None] | None = None
+        self._report: asyncio.Task[None] | None = None
+        self._is_ours = False
+        """Whether an exporter has seen that what is in the ledger is of this store."""
+
+    def exported_through(self) -> int:
+        """The last position of the store's log that the ledger has; 0 if what is there may be of another store."""
+        return exported_through(self._ledger) if self._is_ours else 0
 
     @staticmethod
     def available() -> bool:
@@ -62,13 +71,22 @@ class LedgerProcess:
             *(sys.executable, "-m", "legato.spark.exporter"),
             *("--store", str(self._store), "--ledger", str(self._ledger)),
             stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
             # Ctrl-C at a terminal is for the broker, which has this one write the last facts and end.
             start_new_session=True,
         )
         assert process.stderr is not None
-        self._lines = asyncio.get_running_loop().create_task(_log_lines(process.stderr))
+        assert process.stdout is not None
+        loop = asyncio.get_running_loop()
+        self._lines = loop.create_task(_log_lines(process.stderr))
+        self._report = loop.create_task(self._note_begun(process.stdout))
         return process
+
+    async def _note_begun(self, stream: asyncio.StreamReader) -> None:
+        """Wait for the one line that an exporter writes when it has seen whose the ledger is."""
+        if await stream.readline():
+            self._is_ours = True
 
     async def abandon(self) -> None:
         """Let the exporter end without more ado: that of the next primary goes on."""

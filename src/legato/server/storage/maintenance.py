@@ -113,11 +113,13 @@ class Upkeep:
         """Up to which position the log is not needed: what the ledger has, or what exceeds the log's bound."""
         log_bytes_max = min(self._section.log_bytes, int(self._section.map_bytes * limits.LOG_SHARE))
         excess = self._store.log_bytes() - log_bytes_max
-        through = self.exported_through()
+        # By the ledger's last commit the next exporter knows whether the ledger is of this store.
+        exported = self.exported_through()
+        through = max(exported - 1, 0)
         if excess > 0:
             records = last - first + 1
             bound = first + records * excess // (excess + log_bytes_max)
-            if bound > through:
+            if bound > exported:
                 log.warning(
                     "! the log exceeds %d bytes: facts up to %d go before a ledger has them", log_bytes_max, bound
                 )

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from legato.core.facts import LogRecord
@@ -27,6 +28,7 @@ __all__ = [
     "SegmentSpan",
     "alone_with",
     "being_read",
+    "commit_in",
     "exported_through",
     "live",
     "lock_of",
@@ -232,6 +234,33 @@ def superseded(found: Iterable[SegmentSpan]) -> list[SegmentSpan]:
     """Those that lie within another one."""
     every = sorted(found)
     return sorted({*every} - {*live(every)})
+
+
+def commit_in(ledger: Path, position: int) -> set[tuple[int, int]]:
+    """Epoch and time (in microseconds since 1970) of the commit at a position; empty if the ledger has no fact of it.
+
+    Raises:
+        ConfigError: this user may not read the segment.
+        StoreCorruptError: it is not as it was written.
+    """
+    found: set[tuple[int, int]] = set()
+    for span in live(spans(ledger)):
+        if span.first <= position <= span.last:
+            with opened(ledger / span.file_name) as file:
+                for group in _groups_with(file, position):
+                    rows = file.read_row_group(group, columns=["position", "epoch", "time_us"])
+                    rows = rows.filter(pc.equal(rows["position"], position))
+                    found.update(zip(rows["epoch"].to_pylist(), rows["time_us"].to_pylist(), strict=True))
+    return found
+
+
+def _groups_with(file: pq.ParquetFile, position: int) -> Iterator[int]:
+    """The row groups that may have facts of the commit at a position."""
+    column = file.schema_arrow.get_field_index("position")
+    for group in range(file.num_row_groups):
+        statistics = file.metadata.row_group(group).column(column).statistics
+        if statistics is None or not statistics.has_min_max or statistics.min <= position <= statistics.max:
+            yield group
 
 
 def trimmed_by(segment: Path) -> bytes | None:
