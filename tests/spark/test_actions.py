@@ -62,12 +62,6 @@ def test_the_page_and_the_terminal_say_who_did_what(audit_of: Audit) -> None:
         assert not [character for character in text if not character.isprintable() and character != "\n"]
 
 
-def test_a_ledger_in_which_nobody_did_anything_says_nothing_of_it(audit_of: Audit) -> None:
-    result = audit_of(RECORDS[:1])
-    assert result.actions is None
-    assert "Who did what" not in report_page(result, None, {}, "Audit")
-
-
 def test_the_table_of_actions_has_each(facts_of: MakeFacts, spark: SparkSession) -> None:
     view = next(step for step in VIEWS if step.name == "actions")
     rows = view.of(audited_actions=WHO_DID_WHAT.of(facts=facts_of(RECORDS))).collect()

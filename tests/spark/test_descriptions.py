@@ -24,7 +24,6 @@ from legato.spark.report.audit_page import report_page
 from legato.spark.report.audit_terminal import print_audit
 from legato.spark.report.flights import TotalsComparison
 from legato.spark.result import AuditResult
-from tests.spark.conftest import Audit
 from tests.spark.history import INVOICES, ORDERS, history, ms_us, record, without
 
 WITHOUT = SegmentSpan(9, 10)
@@ -112,24 +111,41 @@ def test_a_drill_and_a_demo_know_no_losses_of_a_ledger_that_is_incomplete(
     assert "?" in console.export_text()
 
 
-def test_a_lost_message_is_told_with_the_name_of_its_queue(audit_of: Audit) -> None:
+@pytest.fixture(scope="module")
+def spoilt(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> AuditResult:
+    """The audit of a ledger that is all there: an invoice is lost, two orders were stored twice."""
+    twice = [MessageStored(ORDERS, 20 + seq, 10, f"ID:{seq}", 1, seq) for seq in (1, 2)]
+    gone = [MessageConsumed(ORDERS, 20 + seq, 1, ms_us(401), 1) for seq in (1, 2)]
+    records = without(history(), MessageConsumed(INVOICES, 4, 2, ms_us(312), 1))
+    ledger = tmp_path_factory.mktemp("ledger")
+    write_segment(ledger, list(enumerate([*records, record(2, 402, *twice, *gone)], 1)))
+    return audit(ledger, spark)
+
+
+def test_what_fails_is_told_by_its_own_sentence_first(spoilt: AuditResult) -> None:
     """With all of the log there: what does not hold is said as such, not the sentence that does not hold."""
-    result = audit_of(without(history(), MessageConsumed(INVOICES, 4, 2, ms_us(312), 1)))
-    (lost,) = result.failed
+    first, *others = (line.rstrip() for line in shown(spoilt).splitlines())
+    lost, twice = (f"✗ {check.complaint}" for check in spoilt.failed)
+    assert first == lost
+    assert twice in others
+    assert spoilt.complete
+    invoices, orders = (
+        next(queue for queue in json.loads(spoilt.to_json())["queues"] if queue["name"] == name)
+        for name in ("invoices", "orders")
+    )
+    assert (invoices["lost"], invoices["duplicated"]) == (1, 0), "the ledger is all there"
+    assert (orders["lost"], orders["duplicated"]) == (0, 2)
+
+
+def test_a_lost_message_is_told_with_the_name_of_its_queue(spoilt: AuditResult) -> None:
+    (lost,) = (check for check in spoilt.failed if check.name == "lost")
     assert lost.complaint == (
         "1 message of queue 'invoices' is unaccounted for: stored at 1970-01-01 00:16:40 UTC, never seen again."
     )
-    first = shown(result).splitlines()[0]
-    assert first.rstrip() == f"✗ {lost.complaint}"
-    assert result.complete
-    assert json.loads(result.to_json())["queues"][0]["duplicated"] == 0, "the ledger is all there"
 
 
-def test_of_many_each_is_told(audit_of: Audit) -> None:
-    twice = [MessageStored(ORDERS, 20 + seq, 10, f"ID:{seq}", 1, seq) for seq in (1, 2)]
-    gone = [MessageConsumed(ORDERS, 20 + seq, 1, ms_us(401), 1) for seq in (1, 2)]
-    result = audit_of([*history(), record(2, 402, *twice, *gone)])
-    (found,) = result.failed
+def test_of_many_each_is_told(spoilt: AuditResult) -> None:
+    (found,) = (check for check in spoilt.failed if check.name == "number stored twice")
     assert found.complaint == "2 sends were stored more than once."
     assert found.told == [
         "Producer shop, number 1: stored 2 times, in queue 'orders' at places 1 and 21",

@@ -17,6 +17,7 @@ from legato.spark.ledger.compaction import compact
 from legato.spark.ledger.segments import SegmentSpan, exported_through, segments_of, write_segment
 from legato.spark.ledger.trimming import trim, trim_of, trimmed_of
 from legato.spark.report.audit_terminal import print_audit
+from legato.spark.result import AuditResult
 from tests.spark.history import WAITING, history, news_history
 
 ALL = 1 << 62
@@ -62,16 +63,6 @@ def test_topics_and_schedules_may_be_trimmed_too(cut: int, spark: SparkSession, 
     assert {check.name for check in result.failed} <= before
 
 
-def test_the_audit_says_from_when_on_it_speaks(
-    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    result = audit(trimmed_at(tmp_path / "ledger", history(), 6), spark)
-    print_audit(result)
-    assert "The ledger was trimmed: this audit speaks of what happened after 1970-01-01 00:16:40 UTC" in " ".join(
-        capsys.readouterr().out.split()
-    )
-
-
 @pytest.mark.slow
 def test_what_is_lost_afterwards_is_found_all_the_same(spark: SparkSession, tmp_path: Path) -> None:
     """Facts that are missing after the cut, and segments."""
@@ -89,12 +80,24 @@ def test_what_is_lost_afterwards_is_found_all_the_same(spark: SparkSession, tmp_
     assert not audit(ledger, spark).complete
 
 
-def test_a_number_that_was_stored_before_the_cut_may_be_dropped_after_it(spark: SparkSession, tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def trimmed(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> AuditResult:
+    """The audit of a trimmed ledger in which a message comes again whose first copy came before the cut."""
     records = history()
     last = records[-1]
     again = LogRecord(2, last.time_us, [DuplicateDropped(1, 1)])
-    result = audit(trimmed_at(tmp_path / "ledger", [*records[:-1], again, last], 12), spark)
-    assert [check.name for check in result.failed] == []
+    return audit(trimmed_at(tmp_path_factory.mktemp("trimmed") / "ledger", [*records[:-1], again, last], 12), spark)
+
+
+def test_a_number_that_was_stored_before_the_cut_may_be_dropped_after_it(trimmed: AuditResult) -> None:
+    assert [check.name for check in trimmed.failed] == []
+
+
+def test_the_audit_says_from_when_on_it_speaks(trimmed: AuditResult, capsys: pytest.CaptureFixture[str]) -> None:
+    print_audit(trimmed)
+    assert "The ledger was trimmed: this audit speaks of what happened after 1970-01-01 00:16:40 UTC" in " ".join(
+        capsys.readouterr().out.split()
+    )
 
 
 @pytest.mark.slow
