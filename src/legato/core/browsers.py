@@ -8,6 +8,7 @@ from typing import Any
 from legato import limits
 from legato.core.consumers import Browser, Matcher
 from legato.core.effects import Drained, Show
+from legato.core.facts import MessagesAssigned
 from legato.core.kernel import Kernel
 from legato.core.message import Message
 from legato.core.queues import Queue
@@ -98,7 +99,7 @@ class Browsers:
         number: int,
         limit: int,
         limit_bytes: int,
-        gone: set[int],
+        gone: _Going,
         messages: list[Message],
         is_over: Callable[[], bool],
     ) -> int:
@@ -124,9 +125,25 @@ class Browsers:
             messages.append(message)
         return max(len(found), 1)
 
-    def _going(self, queue: Queue) -> set[int]:
+    def _going(self, queue: Queue) -> _Going:
         """Sequences that are consumed by what is not committed yet: nobody shall see them any more."""
-        gone: set[int] = set()
+        going = _Going()
         for commit in self._kernel.commits:
-            gone |= commit.taken(queue)
-        return gone
+            going.seqs |= commit.taken(queue)
+            going.runs += [
+                range(fact.seq, fact.seq + fact.count)
+                for fact in commit.facts
+                if isinstance(fact, MessagesAssigned) and fact.queue == queue.id
+            ]
+        return going
+
+
+class _Going:
+    """Messages that leave a queue with commits that are not durable yet: single ones, and runs that are assigned."""
+
+    def __init__(self) -> None:
+        self.seqs: set[int] = set()
+        self.runs: list[range] = []
+
+    def __contains__(self, seq: int) -> bool:
+        return seq in self.seqs or any(seq in run for run in self.runs)

@@ -8,6 +8,7 @@ from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING, Any
 
 from legato import limits
+from legato.core.lanes import LANE_SHIFT
 from legato.core.message import Message, MessageRun
 
 if TYPE_CHECKING:
@@ -252,7 +253,9 @@ class Browser:
         self.queue = queue
         self.port = port
         self.matches = matches
-        self.after = {lane.number: lane.start for lane in queue.order}
+        self.after = {lane.number: lane.number << LANE_SHIFT for lane in queue.order}
+        """How far it is, by lane. It begins with all that there is: a lane's `start` passes over what consumers had or
+        gave back when an assignment took what is behind that."""
         self.until = {lane.number: lane.last_seq for lane in queue.order}
         """What was published when it comes, by lane, highest priority first."""
         self.credit = 0

@@ -35,6 +35,16 @@ def bodies(s: Scenario, assignment: Assignment) -> list[bytes]:
     return [message.body for message in s.store.messages(assignment.queue.id, 0, 1000, PLENTY)]
 
 
+def browsed(s: Scenario) -> list[int]:
+    """What a browser shows that comes now, by sequence; what is to be committed waits meanwhile."""
+    s.shown.clear()
+    s.broker.browsers.flow(s.broker.browsers.browse(s.broker.directory.queue("q"), None), 100, True)
+    s._perform(s.broker.take_effects())
+    while s.go_on():
+        pass
+    return s.shown
+
+
 def test_messages_are_assigned_in_order_and_leave_their_queue(s: Scenario) -> None:
     s.publish("q", b"1", b"2", b"3")
     assert assigned(s, opened(s), 2) == [b"1", b"2"]
@@ -59,6 +69,36 @@ def test_what_a_consumer_has_is_not_assigned_until_it_comes_back(s: Scenario) ->
     s.broker.receivers.detach(consumer, clean=True)
     s.run()
     assert assigned(s, assignment) == [b"2", b"3", b"1"]
+
+
+@pytest.mark.parametrize("returned", [True, False])
+def test_a_browser_shows_what_a_consumer_had_below_an_assignment(s: Scenario, returned: bool) -> None:
+    """Everything that the queue has is shown, wherever its lanes' windows begin (Jakarta Messaging 4.1.6)."""
+    s.publish("q", b"1", b"2", b"3", b"4")
+    consumer = s.consumer("q", 1)
+    assert assigned(s, opened(s), 2) == [b"2", b"3"]
+    if returned:
+        s.broker.settlement.release(consumer, s.in_hand(consumer)[0])
+        s.broker.receivers.detach(consumer, clean=True)
+        s.run()
+    assert browsed(s) == [1, 4]
+
+
+@pytest.mark.parametrize("latest", [True, False])
+def test_a_browser_does_not_show_what_is_being_assigned(s: Scenario, latest: bool) -> None:
+    s.publish("q", b"1")
+    s.publish("q", b"2", priority=9)
+    consumer = s.consumer("q", 2)
+    assignment = opened(s, latest=latest)
+    s.publish("q", b"3", b"4", b"5")
+    s.publish("q", b"6", priority=9)
+    s.broker.assignments.assign(assignment, assignment.fence, 3, PLENTY)
+    shown = browsed(s)
+    assert bodies(s, assignment) == []
+    s.run()
+    assert bodies(s, assignment) == [b"6", b"3", b"4"]
+    assert [seq & 0xFF for seq in shown] == [1, 1, 4]
+    assert consumer.unsettled_count == 2
 
 
 def test_what_is_durable_and_not_announced_yet_is_not_assigned(s: Scenario) -> None:
