@@ -92,9 +92,10 @@ def test_every_view_can_be_asked_and_is_listed_with_its_columns(tmp_path: Path) 
     ledger = ledger_of(news_history(), tmp_path)
     listed = run("--tables", ledger)
     assert listed.exit_code == 0
-    for view in VIEWS:
-        asked(ledger, f"from {view.name}")
-        assert f"{view.name}: " in listed.stdout
+    with LedgerQuery(ledger) as query:
+        for view in VIEWS:
+            query.table(f"from {view.name}")
+            assert f"{view.name}: " in listed.stdout
     tables = json.loads(run("--tables", ledger, "--format", "json").stdout)
     assert [table["name"] for table in tables] == ["facts", *(view.name for view in VIEWS)]
     assert tables[0]["columns"]["message_id"] == "varchar"
