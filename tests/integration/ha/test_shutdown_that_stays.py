@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import time
 from contextlib import ExitStack
 from pathlib import Path
@@ -69,3 +70,34 @@ def test_a_backup_that_waits_takes_over_from_one_that_died_before_it_served(tmp_
         assert another._file is not None
         another._file.close()  # As the system does when its process is killed.
         backup.wait_for_role("active")
+
+
+def test_a_backup_that_waits_takes_over_from_one_that_came_back_and_could_not_listen(tmp_path: Path) -> None:
+    """Another program had taken its address meanwhile: clients would have had nobody."""
+    store = tmp_path / "store"
+    with server(store, environment=STAYS) as primary, server(store, environment=STAYS) as backup:
+        backup.wait_for_log("heartbeats of epoch 1")
+        assert primary.stop() == 0
+        backup.wait_for_log(WAITS)
+        with socket.create_server(("127.0.0.1", primary.port)):
+            primary.start()
+            assert primary.wait() == 1
+            backup.wait_for_role("active epoch=2")
+        assert "Cannot listen" in primary.log.read_text()
+
+
+def test_a_broker_of_a_replicated_log_that_cannot_listen_has_not_come_back(group: Group) -> None:
+    """It ends before it claims the log: the backups wait on for one that serves."""
+    stays = STAYS | {"LEGATO_REPLICATION_LEASE_S": "5"}
+    primary = group.start("one", "active", None, **stays)
+    backup = group.start("two", "backup", None, **stays)
+    backup.wait_for_log("heartbeats of epoch 1")
+    assert primary.stop() == 0
+    backup.wait_for_log(WAITS)
+    with socket.create_server(("127.0.0.1", primary.port)):
+        primary.start()
+        assert primary.wait() == 1
+    assert "Cannot listen" in primary.log.read_text()
+    primary.start()
+    primary.wait_for_role("active")
+    assert backup.role == "backup"
