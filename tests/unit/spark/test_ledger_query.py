@@ -2,6 +2,7 @@
 
 import csv
 import json
+from datetime import timedelta
 from pathlib import Path
 
 import pyarrow as pa
@@ -182,6 +183,31 @@ def test_the_answer_is_written_as_the_file_is_called(tmp_path: Path) -> None:
     }
     assert len(lines) == len(rows) == 6
     assert sorted(file.name for file in tmp_path.iterdir()) == ["a.csv", "a.json", "a.parquet", "ledger"]
+
+
+def test_the_difference_of_two_times_is_a_duration(tmp_path: Path) -> None:
+    """DuckDB's is months, days and nanoseconds, three numbers in an answer; and Parquet has nothing of the kind."""
+    ledger = ledger_of(history(), tmp_path / "ledger")
+    sql = "select max(delivered_at - stored_at) as longest from messages where destination = 'orders'"
+    assert asked(ledger, sql) == [{"longest": timedelta(milliseconds=295)}]
+    assert "0:00:00.295000" in run(sql, ledger).stdout
+    assert json.loads(run(sql, ledger, "--format", "json").stdout) == {"longest": "0:00:00.295000"}
+    answer = tmp_path / "answer.parquet"
+    assert run(sql, ledger, "--output", answer).exit_code == 0
+    assert pq.read_table(answer).to_pylist() == asked(ledger, sql)
+
+
+def test_durations_may_be_long_negative_or_missing(tmp_path: Path) -> None:
+    ledger = ledger_of(history(), tmp_path)
+    sql = """
+        select * from (values (1, interval '1 month 2 days 3 seconds'), (2, null), (3, interval '-1 microseconds'))
+        as t(place, length) where place > $1 order by place
+    """
+    lengths = [timedelta(days=32, seconds=3), None, timedelta(microseconds=-1)]
+    for first in range(3):
+        found = [row["length"] for row in asked(ledger, sql.replace("$1", str(first)))]
+        assert found == lengths[first:]
+    assert asked(ledger, "select interval '1 day' as length where false") == []
 
 
 def test_a_file_whose_name_says_no_format_is_refused(tmp_path: Path) -> None:

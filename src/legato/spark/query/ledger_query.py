@@ -103,6 +103,8 @@ class LedgerQuery:
     def batches(self, sql: str, rows: int = 10_000) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
         """Ask a question: the columns of its answer, and its rows as they are computed, so many at once.
 
+        Intervals of SQL, such as what is between two times, are durations in microseconds.
+
         Args:
             sql: one statement, or several, of which the last one is answered.
 
@@ -112,6 +114,8 @@ class LedgerQuery:
         import duckdb
         import pyarrow as pa
 
+        from legato.spark.query.durations import schema_with_durations
+
         try:
             answer: Any = self._database.sql(sql) if sql.strip() else None
             if answer is None:
@@ -119,7 +123,7 @@ class LedgerQuery:
             reader = answer.to_arrow_reader(rows)
         except duckdb.Error as error:
             raise ConfigError(_sentence(error)) from None
-        return reader.schema, _rows_of(reader)
+        return schema_with_durations(reader.schema), _rows_of(reader)
 
     def table(self, sql: str) -> pa.Table:
         """The whole answer to a question.
@@ -202,8 +206,10 @@ def _rows_of(reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
     import duckdb
     import pyarrow as pa
 
+    from legato.spark.query.durations import with_durations
+
     try:
-        yield from reader
+        yield from map(with_durations, reader)
     except (duckdb.Error, pa.ArrowException, OSError) as error:
         raise ConfigError(_sentence(error)) from None
 
