@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 from typer.testing import CliRunner
 
 from legato.cli.main import app
-from legato.core.facts import EpochEnded, LogRecord
+from legato.core.facts import EpochBegan, EpochEnded, LogRecord, MessageStored, QueueCreated, RunStored
 from legato.errors import ConfigError, StoreCorruptError
 from legato.ids import txn_counter
 from legato.spark.auditor.audit import audit
@@ -22,9 +22,10 @@ from legato.spark.query.ledger_query import LedgerQuery
 from legato.spark.summaries.message_summary_sql import lifecycle
 from legato.spark.tables import delta
 from legato.spark.tables.coverage import complaints_of
-from legato.spark.tables.gold import VIEWS
+from legato.spark.tables.gold import ACTIVITY, NAMES, SETTLED, VIEWS
 from legato.spark.tables.gold_tables import read_table
 from legato.spark.tables.ledger_tables import LedgerTables
+from tests.spark.conftest import MakeFacts
 from tests.spark.history import DEAD, INVOICES, ORDERS, SECOND_TXN, history, idle_takeover, ms_us
 from tests.unit.spark.test_segments import damage
 
@@ -131,6 +132,16 @@ def test_gold_counts_every_fact_once(made: LedgerTables) -> None:
     assert rows(outcomes) == [("committed", None, 2, 4, 4, 5.0), ("rolled back", "client", 1, 1, 0, None)]
     latencies = audit["latencies"].where("destination = 'orders' and stage = 'end to end'").collect()[0]
     assert (latencies["messages"], latencies["p50_ms"], latencies["longest_ms"]) == (4, 10.0, 300.0)
+
+
+def test_gold_counts_the_bytes_that_a_sink_has_published(facts_of: MakeFacts) -> None:
+    """They are said of all messages of a run together: the table had 0."""
+    published = [QueueCreated(1, "bills"), MessageStored(1, 1, 20, "ID:1"), RunStored(1, 2, 3, 60, 0, 0)]
+    facts = facts_of([LogRecord(1, 1_000_000, [EpochBegan("one"), *published])])
+    view = next(step for step in VIEWS if step.name == "audit")
+    tables = {"activity": ACTIVITY.of(facts=facts), "names": NAMES.of(facts=facts)}
+    account = view.of(**tables, settled=SETTLED.of(messages=lifecycle(facts)))
+    assert rows(account.select("destination", "stored", "bytes")) == [("bills", 4, 80)]
 
 
 def test_the_tables_can_be_asked_in_sql_without_spark(made: LedgerTables, places: tuple[Path, Path]) -> None:

@@ -169,12 +169,13 @@ VIEWS = (
                coalesce(sum(facts) filter (where kind = 'MessageMoved'), 0) as moved,
                coalesce(sum(facts) filter (where kind = 'MessageReturned' and cause <> 'carried'), 0) as returned,
                coalesce(max(s.left_twice), 0) as left_twice, coalesce(max(s.stored_twice), 0) as stored_twice,
-               coalesce(sum(bytes) filter (where kind = 'MessageStored'), 0) as bytes
+               coalesce(sum(bytes) filter (where kind in ('MessageStored', 'RunStored')), 0) as bytes
         from {activity} a
         left join (select distinct queue, name from {names}) n on a.queue = n.queue
         left join (select queue, hour, sum(left_twice) as left_twice, sum(stored_twice) as stored_twice
                    from {settled} group by queue, hour) s on a.queue = s.queue and a.hour = s.hour
-        where a.queue is not null and kind like 'Message%' group by 1, a.hour, a.queue order by 1, 2
+        where a.queue is not null and (kind like 'Message%' or kind = 'RunStored')
+        group by 1, a.hour, a.queue order by 1, 2
         """,
     ),
     Step(
