@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 from typer.testing import CliRunner
 
 from legato.cli.main import app
-from legato.core.facts import EpochBegan, EpochEnded, LogRecord, MessageStored, QueueCreated, RunStored
+from legato.core.facts import AnyFact, EpochBegan, EpochEnded, LogRecord, MessageStored, QueueCreated, RunStored
 from legato.errors import ConfigError, StoreCorruptError
 from legato.ids import txn_counter
 from legato.spark.auditor.audit import audit
@@ -136,7 +136,7 @@ def test_gold_counts_every_fact_once(made: LedgerTables) -> None:
 
 def test_gold_counts_the_bytes_that_a_sink_has_published(facts_of: MakeFacts) -> None:
     """They are said of all messages of a run together: the table had 0."""
-    published = [QueueCreated(1, "bills"), MessageStored(1, 1, 20, "ID:1"), RunStored(1, 2, 3, 60, 0, 0)]
+    published: list[AnyFact] = [QueueCreated(1, "bills"), MessageStored(1, 1, 20, "ID:1"), RunStored(1, 2, 3, 60, 0, 0)]
     facts = facts_of([LogRecord(1, 1_000_000, [EpochBegan("one"), *published])])
     view = next(step for step in VIEWS if step.name == "audit")
     tables = {"activity": ACTIVITY.of(facts=facts), "names": NAMES.of(facts=facts)}
