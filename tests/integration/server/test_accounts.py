@@ -7,14 +7,17 @@ from pathlib import Path
 
 import pytest
 
+from legato.amqp import names
 from legato.amqp.codec.coordinator import encode_declare
 from legato.amqp.codec.types import UInt
-from legato.amqp.engine.events import Disposition, SessionEnded
+from legato.amqp.engine.events import Disposition, SessionEnded, Transfer
 from legato.amqp.engine.link import Sender
 from legato.amqp.engine.outcomes import ACCEPTED, Declared, Rejected
 from legato.amqp.engine.terminus import Terminus
 from legato.client import ConnectionFactory
 from legato.errors import JMSError
+from legato.ha.heartbeat_connection import BACKUP_USER
+from legato.ha.lock import StoreLock
 from tests.integration.server.conftest import Connect
 from tests.integration.server.test_management import Manager
 from tests.integration.server.wire import attach, durable
@@ -227,6 +230,28 @@ def test_an_address_of_origin_is_bounded_whoever_comes_from_it(tmp_path: Path) -
         one.sender("orders")
         with pytest.raises(Refused, match=r"The address 127.0.0.1 may have 2 links"):
             one.sender("orders")
+
+
+def test_a_backup_is_no_connection_too_many_and_keeps_no_client_out(tmp_path: Path) -> None:
+    """As it never counted as one it stayed a half-open one, of which an address may have so many."""
+    config = tmp_path / "legato.toml"
+    limits = "[limits.origin]\nconnections = 1\nhalf_open = 2\n"
+    config.write_text(f'[server]\ninsecure = true\n[auth.users]\nann = "x"\n{limits}')
+    config.chmod(0o600)
+    with server(tmp_path / "store", "--config", str(config)) as broker:
+        ann = AmqpPeer(broker.port, user="ann", password="x")
+        holder = StoreLock(broker.store).holder()
+        assert holder is not None
+        backups: list[AmqpPeer] = []
+        for _ in range(3):
+            backups.append(AmqpPeer(broker.port, user=BACKUP_USER, password=holder.token))
+            backups[-1].receiver(names.HEARTBEAT_ADDRESS, 1)
+            backups[-1].expect(Transfer)
+        with pytest.raises(Refused, match=r"The address 127.0.0.1 may have 1 connections"):
+            AmqpPeer(broker.port, user="ann", password="x").sender("orders")
+        ann.close()
+        again = AmqpPeer(broker.port, user="ann", password="x")
+        assert again.send(again.sender("orders"), text(b"x")) == ACCEPTED
 
 
 def test_a_connection_may_have_so_many_open_transactions(connect: Connect) -> None:

@@ -240,6 +240,7 @@ class Peer(asyncio.Protocol):
     def begin_holdings(self) -> None:
         """See `shell.Peer`."""
         if self.user == BACKUP_USER:
+            self.holdings.exempt()
             return
         user = "" if self.user in (None, Anonymous.USER) else self.user or ""
         self.holdings.begin(user, [role.name for role in self.rights.roles] if self.rights is not None else ())

@@ -203,6 +203,10 @@ class Holdings:
         for account in accounts:
             account.connections += 1
 
+    def exempt(self) -> None:
+        """It has opened, and counts as no connection of anybody's."""
+        self._leave_half_open()
+
     def _leave_half_open(self) -> None:
         if self.half_open:
             self.half_open = False
