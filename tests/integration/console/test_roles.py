@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from legato.client import ConnectionFactory, Queue, TextMessage
-from tests.integration.console.visitor import Visitor, visitor_of
+from legato.console.visits import Visits
+from tests.integration.console.visitor import WAIT_S, Visitor, visitor_of
 from tests.integration.server.test_logins import add
 from tests.support.server import Server, server
 
@@ -137,3 +141,30 @@ def test_wrong_passwords_in_the_browser_keep_nobody_on_this_machine_out(visitor:
     with ConnectionFactory(f"amqp://op:op-password@127.0.0.1:{running.port}").create_connection() as connection:
         connection.create_session().create_producer(Queue("orders")).send(TextMessage("b"))
     assert "orders 2" in log_in(visitor, "eve"), "others get in"
+
+
+def test_a_login_too_many_is_told_so_and_those_before_it_are_looked_at(
+    visitor: Visitor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The console has a thread for each login that it looks at."""
+    monkeypatch.setattr("legato.console.application.LOGINS_WAITING_MAX", 1)
+    begun, go_on, begin = threading.Event(), threading.Event(), Visits.begin
+
+    def begin_late(visits: Visits, *login: str) -> Any:
+        begun.set()
+        assert go_on.wait(WAIT_S)
+        return begin(visits, *login)
+
+    monkeypatch.setattr(Visits, "begin", begin_late)
+    first = Visitor(visitor.address)
+    with first.client, ThreadPoolExecutor(1) as thread:
+        try:
+            waiting = thread.submit(log_in, first, "owner")
+            assert begun.wait(WAIT_S)
+            assert "Too many logins wait to be looked at." in log_in(visitor, "op")
+            assert visitor.last is not None
+            assert visitor.last.status_code == 503
+        finally:
+            go_on.set()
+        assert "orders" in waiting.result(WAIT_S)
+    assert "orders" in log_in(visitor, "op")
