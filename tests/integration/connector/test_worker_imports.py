@@ -39,7 +39,7 @@ for options in ({}, {"payload": "text", "properties": "variant", "max_body_bytes
     rows = read.rows(frame, unexpired_at=datetime.now(UTC))
     assert rows.num_rows == count and rows.column("properties").null_count == count // 2
 to = SinkOptions(url="amqp://127.0.0.1", queue="orders", delivery_mode="PERSISTENT")
-[written] = shaped_rows([rows.select(["body", "properties"])], to, 0)
+[written] = shaped_rows([rows.select(["body", "properties", "delivery_mode"])], to, 0)
 assert written.num_rows == count
 print(*sorted(set(sys.argv[1:]) & sys.modules.keys()))
 """

@@ -22,9 +22,10 @@ from pyspark.sql.types import (
     VariantType,
 )
 
-from legato.bulk.arrays import numbers_of, text_array
+from legato.bulk.arrays import number_array, numbers_of, text_array
 from legato.client.messages.properties import check_name
 from legato.errors import ConfigError, MessageFormatError
+from legato.spark.connector.option_parsing import DELIVERY_MODES
 from legato.spark.connector.options import SinkOptions
 from legato.spark.connector.variant import DECIMAL_DIGITS_MAX, UnfitRow, encoded_of, is_variant
 
@@ -39,9 +40,14 @@ _COLUMNS: Mapping[str, tuple[type[DataType], ...]] = {
     ("destination", "delivery_mode", "correlation_id", "reply_to", "type", "group_id", "duplicate_id"), _TEXT
 )
 """What rows may say, and as which types."""
+_IN_WORDS: Mapping[type[DataType], str] = {IntegralType: "a whole number (int, bigint)"}
 
 _VALUES = (BooleanType, IntegralType, FloatType, DoubleType, DecimalType, StringType, BinaryType, NullType)
 """Of which types properties may be."""
+_TIMES = ("time_to_live_ms", "delivery_delay_ms")
+_TIME_MS_MAX = 10**14
+"""Three thousand years. A larger one has no sum with the present time that the broker could keep."""
+_ZERO = number_array(np.zeros(1, np.int64))[0]
 _OF_KAFKA = {"value": "body", "key": "correlation_id", "headers": "properties", "topic": "destination"}
 
 
@@ -53,7 +59,7 @@ def check_columns(schema: StructType, options: SinkOptions) -> None:
     """
     fields = {field.name: field.dataType for field in schema.fields}
     if "body" not in fields:
-        meant = "; rename value" if "value" in fields else ""
+        meant = "".join(f"; rename {name}" for name in fields if name.lower() in ("body", "value"))
         raise ConfigError(f"The rows have no column body: a string, or binary{meant}.")
     if "destination" not in fields and not options.destination:
         raise ConfigError("Give the option queue or topic, or a column destination.")
@@ -66,7 +72,9 @@ def check_columns(schema: StructType, options: SinkOptions) -> None:
                     "ignoreUnknownColumns to leave it out."
                 )
         elif not isinstance(kind, _COLUMNS[name]):
-            wanted = " or ".join(each.__name__.removesuffix("Type").lower() for each in _COLUMNS[name])
+            wanted = " or ".join(
+                _IN_WORDS.get(each, each.__name__.removesuffix("Type").lower()) for each in _COLUMNS[name]
+            )
             raise ConfigError(f"The column {name} is {kind.simpleString()}; it is to be {wanted}.")
         elif isinstance(kind, MapType):
             _check_map(name, kind)
@@ -99,7 +107,7 @@ def shaped_rows(batches: Iterable[pa.RecordBatch], options: SinkOptions, partiti
         except UnfitRow as error:
             raise MessageFormatError(
                 f"Row {row + error.row + 1} of partition {partition} cannot be a message, because of its column "
-                f"properties: {error}"
+                f"{error.column}: {error}"
             ) from None
         row += batch.num_rows
 
@@ -112,6 +120,10 @@ def _shaped(batch: pa.RecordBatch, options: SinkOptions) -> pa.RecordBatch:
         column = batch.column(name)
         if kinds is _TEXT:
             column = column.cast(pa.string())
+            if name == "delivery_mode":
+                _check_modes(column)
+        elif name in _TIMES:
+            _check_times(name, column)
         elif name == "properties":
             name = "encoded_properties" if is_variant(column.type) else name
             column = _properties(column)
@@ -122,6 +134,23 @@ def _shaped(batch: pa.RecordBatch, options: SinkOptions) -> pa.RecordBatch:
         given = columns.get("delivery_mode", pa.nulls(batch.num_rows, pa.string()))
         columns["delivery_mode"] = pc.fill_null(given, text_array([options.delivery_mode])[0])
     return pa.RecordBatch.from_pydict(columns)
+
+
+def _check_times(name: str, column: pa.Array) -> None:
+    if not len(column):
+        return
+    times_ms = numbers_of(pc.fill_null(column.cast(pa.int64()), _ZERO))
+    wrong = np.flatnonzero((times_ms < 0) | (times_ms > _TIME_MS_MAX))
+    if len(wrong):
+        row = int(wrong[0])
+        raise UnfitRow(row, f"{times_ms[row]} is no time in milliseconds from 0 to {_TIME_MS_MAX}.", name)
+
+
+def _check_modes(column: pa.Array) -> None:
+    for mode in pc.unique(column).to_pylist():
+        if mode not in (None, *DELIVERY_MODES):
+            row = pc.index(column, mode).as_py()
+            raise UnfitRow(row, f"{mode!r} is neither {' nor '.join(DELIVERY_MODES)}.", "delivery_mode")
 
 
 def _properties(column: pa.Array) -> pa.MapArray:

@@ -164,11 +164,12 @@ def encoded_of(variants: pa.StructArray) -> pa.MapArray:
 
 
 class UnfitRow(Exception):
-    """What is wrong with a row, which is counted from 0."""
+    """What is wrong with a row, which is counted from 0, and with which of its columns."""
 
-    def __init__(self, row: int, why: str) -> None:
+    def __init__(self, row: int, why: str, column: str = "properties") -> None:
         super().__init__(why)
         self.row = row
+        self.column = column
 
 
 @lru_cache(maxsize=1024)
