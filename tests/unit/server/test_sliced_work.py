@@ -76,6 +76,26 @@ def test_a_turn_ends_when_the_slice_is_used_up_and_everybody_goes_on_in_turn() -
     assert sorted(order) == sorted("abc" * 4)
 
 
+def test_what_is_begun_is_done_at_once_as_far_as_it_fits_into_a_slice() -> None:
+    loop = Loop()
+    spreading = spreading_on(loop)
+    done: list[str] = []
+
+    def work(name: str, steps: int) -> Iterator[None]:
+        for _ in range(steps):
+            loop.ms += 4
+            done.append(name)
+            yield
+
+    spreading.begin(work("a", 2))
+    assert (done, loop.turn()) == (["a"] * 2, 0)
+    spreading.begin(work("b", 7))
+    assert done == ["a"] * 2 + ["b"] * 3
+    while loop.turn():
+        pass
+    assert done == ["a"] * 2 + ["b"] * 7
+
+
 def test_work_is_dropped_for_which_nobody_waits_any_more() -> None:
     loop = Loop()
     spreading = spreading_on(loop)

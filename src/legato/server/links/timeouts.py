@@ -47,7 +47,8 @@ class TimeoutReview:
         shortest_of_addresses_s: the shortest time-out of transactions that any address has; 0: none has one.
         slow_consumer_s: a consumer is slow if messages wait in its queue, and for so long it has not settled the oldest
             of its deliveries; 0: none is.
-        spread: does work in steps, some in each turn of the loop.
+        begin: does work in steps, some at once and more in each turn of the loop.
+        spread: the same, and begins in the next turn.
     """
 
     def __init__(
@@ -57,6 +58,7 @@ class TimeoutReview:
         timeouts_of: Callable[[Peer], Timeouts],
         shortest_of_addresses_s: Callable[[], float],
         slow_consumer_s: float,
+        begin: Callable[[Iterator[None]], None],
         spread: Callable[[Iterator[None]], None],
         now_us: Callable[[], int],
     ) -> None:
@@ -66,38 +68,55 @@ class TimeoutReview:
         self.slow_consumer_s = slow_consumer_s
         self._watched: dict[Consumer, _Watched] = {}
         self._shortest_of_addresses_s = shortest_of_addresses_s
+        self._begin = begin
         self._spread = spread
         self._now_us = now_us
         self._next_us = 0
         self._is_reviewing = False
         """Whether transactions are being looked at: there may be millions."""
+        self._is_walking = False
+        """Whether consumers are."""
 
     def review(self, now_us: int) -> None:
         """Take back what is overdue."""
         if now_us < self._next_us:
             return
         self._next_us = now_us + REVIEW_EVERY_US
-        watched: dict[Consumer, _Watched] = {}
-        is_any_due = bool(self._shortest_of_addresses_s())
-        for peer in list(self._peers):
-            timeouts = self._timeouts_of(peer)
-            is_any_due |= bool(timeouts.transaction_timeout_s)
-            for receiver in list(peer.receivers):
-                if isinstance(receiver, Consumer) and receiver.held:
-                    watched[receiver] = seen = self._watched.get(receiver) or _Watched()
-                    self._review_consumer(peer, receiver, seen, timeouts, now_us)
-            peer.slow_consumers = sum(receiver in watched and watched[receiver].is_slow for receiver in peer.receivers)
-        self._watched = watched
+        if not self._is_walking:
+            self._is_walking = True
+            self._begin(self.consumers_in_steps())
+        self._broker.dispatcher.dispatch_returned(now_us)
+
+    def consumers_in_steps(self) -> Iterator[None]:
+        """Take back what is overdue of all consumers; each step looks at one of them, or takes one message back."""
+        try:
+            watched: dict[Consumer, _Watched] = {}
+            is_any_due = bool(self._shortest_of_addresses_s())
+            for peer in list(self._peers):
+                timeouts = self._timeouts_of(peer)
+                is_any_due |= bool(timeouts.transaction_timeout_s)
+                for receiver in list(peer.receivers):
+                    if isinstance(receiver, Consumer) and receiver.held:
+                        watched[receiver] = seen = self._watched.get(receiver) or _Watched()
+                        yield from self._review_consumer(peer, receiver, seen, timeouts, self._now_us())
+                        yield
+                if peer.slow_consumers or self.slow_consumer_s:
+                    slow = [receiver in watched and watched[receiver].is_slow for receiver in peer.receivers]
+                    peer.slow_consumers = sum(slow)
+            self._watched = watched
+        finally:
+            self._is_walking = False
         if is_any_due and not self._is_reviewing:
             self._is_reviewing = True
             self._spread(self.transactions_in_steps())
-        self._broker.dispatcher.dispatch_returned(now_us)
 
-    def _review_consumer(self, peer: Peer, consumer: Consumer, seen: _Watched, timeouts: Timeouts, now_us: int) -> None:
+    def _review_consumer(
+        self, peer: Peer, consumer: Consumer, seen: _Watched, timeouts: Timeouts, now_us: int
+    ) -> Iterator[None]:
         own_s = consumer.queue.settings.acknowledgement_timeout_s
         timeout_s = _shortest(own_s, timeouts.acknowledgement_timeout_s)
         if timeout_s:
-            self._take_back(consumer, seen, timeout_s, now_us)
+            yield from self._take_back(consumer, seen, timeout_s, now_us)
         oldest = next(iter(consumer.held.values()), None)
         if oldest is None:
             seen.is_slow = False
@@ -117,7 +136,7 @@ class TimeoutReview:
                 )
             seen.is_slow = waits
 
-    def _take_back(self, consumer: Consumer, seen: _Watched, timeout_s: float, now_us: int) -> None:
+    def _take_back(self, consumer: Consumer, seen: _Watched, timeout_s: float, now_us: int) -> Iterator[None]:
         """Take back what was delivered before, if the consumer does not go on with it."""
         before = seen.since_us
         seen.since_us = {message.handle: before.get(message.handle, now_us) for message in consumer.unsettled.values()}
@@ -127,16 +146,23 @@ class TimeoutReview:
         if not any(self._counts(consumer, message) for message in overdue):
             return
         port: DeliveryLink = consumer.port
+        taken_back: list[Message] = []
         for message in overdue:
+            if consumer.unsettled.get(message.seq) is not message:
+                # Settled, or its consumer went, since the last step.
+                continue
+            taken_back.append(message)
             port.link.replace_context(message.handle, TAKEN_BACK)
             if self._counts(consumer, message):
                 text = f"not acknowledged within {timeout_s:g} s"
                 self._broker.settlement.modify(consumer, message, failed=True, undeliverable_here=False, text=text)
             else:
                 self._broker.settlement.release(consumer, message)
+            yield
+        self._broker.dispatcher.dispatch_returned(self._now_us())
         log.warning(
             "! %s deliveries of %a are taken back from %a: they were not acknowledged within %g s",
-            len(overdue),
+            len(taken_back),
             consumer.queue.name,
             consumer.container,
             timeout_s,

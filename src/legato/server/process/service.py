@@ -299,13 +299,23 @@ class Service:
             lambda peer: peer.holdings.timeouts,
             self.addresses.transaction_timeout_s,
             config.limits.slow_consumer_s,
+            spreading.begin,
             spreading.add,
             clock.now_us,
         )
         mark = MemoryMark[Peer](memory_mark(config.limits), config.limits.memory_relief_s, log.warning)
         self.memory = MemoryWatch(self, self.accounts, mark, clock, self.expel)
         self._ticking = Ticking(
-            self, self.broker, self._executor, links, self.rates, self.upkeep, self.memory, self.timeouts, loop
+            self,
+            self.broker,
+            self._executor,
+            links,
+            self.rates,
+            self.upkeep,
+            self.memory,
+            self.timeouts,
+            spreading.begin,
+            loop,
         )
 
     def _make_operations(self, links: Links, spreading: Spreading) -> Operations:

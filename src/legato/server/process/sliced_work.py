@@ -66,6 +66,13 @@ class Spreading:
         self._works.append(_Work(work, failed, is_wanted))
         self._plan()
 
+    def begin(self, work: Iterator[None]) -> None:
+        """Do what fits into a slice of this turn, and the rest in later ones."""
+        begun = _Work(work, lambda why: None, lambda: True)
+        if not self._is_done(begun, self._clock.monotonic_ms() + self._slice_ms):
+            self._works.append(begun)
+            self._plan()
+
     def _plan(self) -> None:
         if not self._planned:
             self._planned = True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Iterator
 
 from legato.core.broker import Broker
 from legato.server.links.attachment import Links
@@ -26,7 +27,11 @@ PRODUCERS_EVERY_TICKS = 36_000
 
 
 class Ticking:
-    """Runs every `TICK_S`."""
+    """Runs every `TICK_S`.
+
+    Args:
+        begin: does work in steps, some at once and more in each turn of the loop.
+    """
 
     def __init__(
         self,
@@ -38,6 +43,7 @@ class Ticking:
         upkeep: Upkeep,
         memory: MemoryWatch,
         timeouts: TimeoutReview,
+        begin: Callable[[Iterator[None]], None],
         loop: asyncio.AbstractEventLoop,
     ) -> None:
         self._shell = shell
@@ -48,6 +54,8 @@ class Ticking:
         self._upkeep = upkeep
         self._memory = memory
         self._timeouts = timeouts
+        self._begin = begin
+        self._is_keeping_alive = False
         self._loop = loop
         self._ticks = 0
         self._next = loop.call_later(TICK_S, self._tick)
@@ -83,12 +91,22 @@ class Ticking:
         shell.advance()
 
     def _keep_alive(self) -> None:
-        now_ms = self._shell.clock.monotonic_ms()
-        for peer in list(self._shell.peers):
-            if now_ms >= peer.due_ms and peer.opened and not peer.ended:
-                latest_ms = now_ms + KEEPALIVE_EVERY_MS
-                peer.due_ms = min(peer.amqp.tick(now_ms) or latest_ms, latest_ms)
-                self._executor.touched.add(peer)
-                peer.measure()
-                if events := peer.amqp.take_events():
-                    peer.timed_out(events)
+        """Look at the connections, unless that is being done: there may be ten thousands."""
+        if not self._is_keeping_alive:
+            self._is_keeping_alive = True
+            self._begin(self._keep_alive_in_steps())
+
+    def _keep_alive_in_steps(self) -> Iterator[None]:
+        try:
+            for peer in list(self._shell.peers):
+                now_ms = self._shell.clock.monotonic_ms()
+                if now_ms >= peer.due_ms and peer.opened and not peer.ended:
+                    latest_ms = now_ms + KEEPALIVE_EVERY_MS
+                    peer.due_ms = min(peer.amqp.tick(now_ms) or latest_ms, latest_ms)
+                    self._executor.touched.add(peer)
+                    peer.measure()
+                    if events := peer.amqp.take_events():
+                        peer.timed_out(events)
+                    yield
+        finally:
+            self._is_keeping_alive = False
