@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from legato import limits
+from legato.core.backpressure import Backpressure
 from legato.core.consumers import Matcher
 from legato.core.dead_letters import NOTHING_MORE
 from legato.core.directory import Directory
@@ -93,14 +94,21 @@ class Ended(msgspec.Struct, gc=False):
 class Administration:
     """The commands of administrators."""
 
-    __slots__ = ("_directory", "_dispatcher", "_jobs", "_kernel", "_modes", "_router")
+    __slots__ = ("_backpressure", "_directory", "_dispatcher", "_jobs", "_kernel", "_modes", "_router")
 
     def __init__(
-        self, kernel: Kernel, modes: DispatchModes, directory: Directory, router: Router, dispatcher: Dispatcher
+        self,
+        kernel: Kernel,
+        modes: DispatchModes,
+        directory: Directory,
+        backpressure: Backpressure,
+        router: Router,
+        dispatcher: Dispatcher,
     ) -> None:
         self._kernel = kernel
         self._modes = modes
         self._directory = directory
+        self._backpressure = backpressure
         self._router = router
         self._dispatcher = dispatcher
         self._jobs: deque[Job] = deque()
@@ -124,6 +132,7 @@ class Administration:
             queue.settings = self._directory.settings_of(queue.address)
             self._modes.review(queue)
             self._dispatcher.dispatch(queue)
+        self._backpressure.announce_all()
 
     # -- long work -----------------------------------------------------------------------------------------------
 

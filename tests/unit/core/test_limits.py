@@ -88,6 +88,20 @@ def test_producers_that_wait_are_told_when_the_full_subscription_ends() -> None:
     assert s.rooms == [full.name]
 
 
+@pytest.mark.parametrize("settings", [AddressSettings(), AddressSettings(max_messages=5, when_full="block")])
+def test_producers_go_on_when_a_limit_is_taken_away_or_raised(settings: AddressSettings) -> None:
+    """The queue counted for ever as one whose producers wait: no acknowledgement of anybody's waited for company."""
+    s = Scenario()
+    s.settings["q"] = AddressSettings(max_messages=1, when_full="block")
+    s.publish("q", b"1")
+    assert s.broker.backpressure.room(s.broker.directory.queue("q")) == 0
+    s.settings["q"] = settings
+    s.broker.administration.settings_changed()
+    s.run()
+    assert s.rooms == ["q"]
+    assert not s.broker.backpressure.starving
+
+
 def test_the_oldest_go_when_settings_say_so_but_never_what_somebody_has() -> None:
     s = Scenario()
     s.settings["q"] = AddressSettings(max_messages=3, when_full="drop-oldest")
