@@ -79,6 +79,29 @@ def test_a_lost_connection_flags_what_was_on_its_way(broker: Server, peer: AmqpP
     assert decode_message(peer.transfer().data).header.delivery_count == 1
 
 
+@pytest.mark.parametrize("ends", ["link", "session", "connection"])
+def test_what_a_foreign_receiver_had_seen_it_says_before_a_clean_end(broker: Server, peer: AmqpPeer, ends: str) -> None:
+    """Promise 4: the rest counts as prefetched, and comes neither flagged nor counted."""
+    sender = peer.sender(f"end.{ends}")
+    for said in (b"seen", b"prefetched"):
+        peer.send(sender, text(said))
+    other = AmqpPeer(broker.port, container="other")
+    link = other.receiver(f"end.{ends}", 2)
+    link.settle(other.transfer().delivery, DELIVERY_FAILED)
+    other.transfer()
+    if ends == "link":
+        link.close()
+    elif ends == "session":
+        other.session.close()
+    else:
+        other.amqp.close()
+    other.flush()
+    peer.receiver(f"end.{ends}", 2)
+    came = [decode_message(peer.transfer().data) for _ in range(2)]
+    assert sorted(message.header.delivery_count for message in came) == [0, 1]
+    other.drop()
+
+
 def test_a_receiver_that_reports_presentations_gets_exact_counts_and_a_flag(broker: Server, peer: AmqpPeer) -> None:
     """Promise 4."""
     sender = peer.sender("exact")
