@@ -14,6 +14,7 @@ from legato.amqp.engine.events import Disposition, SessionEnded, Transfer
 from legato.amqp.engine.link import Sender
 from legato.amqp.engine.outcomes import ACCEPTED, Declared, Rejected
 from legato.amqp.engine.terminus import Terminus
+from legato.bulk.stage_files import MessageRecord, path_of, write_stage
 from legato.client import ConnectionFactory
 from legato.errors import JMSError
 from legato.ha.heartbeat_connection import BACKUP_USER
@@ -34,6 +35,7 @@ few = "few"
 linked = "linked"
 maker = "maker"
 asker = "asker"
+stager = "stager"
 slow = "slow"
 greedy = "greedy"
 good = "good"
@@ -47,6 +49,8 @@ sessions = 2
 [limits.users.maker]
 creations_per_minute = 4
 [limits.users.asker]
+creations_per_minute = 4
+[limits.users.stager]
 creations_per_minute = 4
 [limits.users.slow]
 messages_per_s = 20
@@ -265,3 +269,12 @@ def test_a_connection_may_have_so_many_open_transactions(connect: Connect) -> No
         outcomes += [peer.expect(Disposition).outcome for _ in range(50)]
     assert {type(outcome) for outcome in outcomes[:4096]} == {Declared}
     assert outcomes[4096] == Rejected(LIMIT, "A connection may have 4096 open transactions.")
+
+
+def test_queues_that_staged_rows_go_to_count_as_created(broker: Server, connect: Connect) -> None:
+    """A batch could create as many as it liked."""
+    manager = Manager(login(connect, "stager"))
+    rows = [MessageRecord(f"staged.{n}", False, 4, 0, 0, b"", "", str(n), text(b"x")) for n in range(100)]
+    write_stage(path_of(broker.store, "stager/sink", 0, "a"), iter(rows))
+    status, told = manager.ask("publish", "sink", "stage", batch=0, stages="a")
+    assert (status, "creations_per_minute" in str(told)) == (503, True), told

@@ -110,7 +110,7 @@ class Management:
             arguments = _arguments_of(message)
             if self._creates(arguments):
                 peer.holdings.create()
-            outcome = self._operations.perform(arguments, peer.rights, peer.realm)
+            outcome = self._operations.perform(arguments, peer.rights, peer.realm, peer.holdings)
         except (Refused, Refusal) as error:
             self._record(peer, arguments, "denied" if isinstance(error, Denied) else "refused", str(error))
             self._answer(question, _STATUS.get(error.condition, _BAD_REQUEST), str(error), {})

@@ -11,6 +11,7 @@ from legato.core.broker import Broker
 from legato.core.queues import Queue
 from legato.core.topics import Topic
 from legato.server.access.permissions import Level, Rights
+from legato.server.limits.accounts import Holdings
 from legato.server.links.damaged_queues import DamagedQueues
 from legato.server.links.filters import compiled
 from legato.server.links.link_closing import LinkCloser
@@ -81,7 +82,8 @@ class Operations:
         self._whereabouts = whereabouts
         self._update_settings = update
         self._bulk = bulk
-        self._by_type = {"assignment": pipelines.perform, "stage": stages.perform}
+        self._pipelines = pipelines
+        self._stages = stages
         self._by_name: dict[str, Callable[[dict[str, Any]], Any]] = {
             "create": self._create,
             "delete": self._delete,
@@ -98,12 +100,19 @@ class Operations:
             "copy": self._copy,
         }
 
-    def perform(self, arguments: dict[str, Any], rights: Rights | None = None, realm: str = "") -> Any:
+    def perform(
+        self,
+        arguments: dict[str, Any],
+        rights: Rights | None = None,
+        realm: str = "",
+        holdings: Holdings | None = None,
+    ) -> Any:
         """The result, as JSON can hold it; or a `Pending`.
 
         Args:
             rights: what the asking user may do; None if everything.
             realm: see `Peer.realm`.
+            holdings: what counts against the asking peer's limits; None if nothing does.
 
         Raises:
             Rejection: the request cannot be understood.
@@ -120,9 +129,10 @@ class Operations:
             addresses = texts(arguments, "addresses", PAGE_ROWS_MAX)
             self._do_in_steps(self._whereabouts(addresses, lambda told: pending.done(told)), pending)
             return pending
-        special = self._by_type.get(str(arguments.get("type")))
-        if special is not None and isinstance(operation, str):
-            return special(operation.lower(), arguments, rights, realm)
+        if arguments.get("type") == "assignment" and isinstance(operation, str):
+            return self._pipelines.perform(operation.lower(), arguments, rights, realm)
+        if arguments.get("type") == "stage" and isinstance(operation, str):
+            return self._stages.perform(operation.lower(), arguments, rights, realm, holdings)
         perform = self._by_name.get(operation.lower()) if isinstance(operation, str) else None
         if perform is None:
             raise Rejection(f"operation is {operation!r}; there are {', '.join(self._by_name)}.")

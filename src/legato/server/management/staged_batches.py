@@ -33,6 +33,7 @@ from legato.core.traits import Traits
 from legato.errors import StoreError
 from legato.quoting import quoted, sentence
 from legato.server.access.permissions import SEND, Rights
+from legato.server.limits.accounts import Holdings
 from legato.server.limits.names import Names
 from legato.server.links.nodes import Nodes
 from legato.server.links.refused import Refused
@@ -96,14 +97,21 @@ class Stages:
             "query": self._query,
         }
 
-    def perform(self, operation: str, arguments: dict[str, Any], rights: Rights | None = None, realm: str = "") -> Any:
+    def perform(
+        self,
+        operation: str,
+        arguments: dict[str, Any],
+        rights: Rights | None = None,
+        realm: str = "",
+        holdings: Holdings | None = None,
+    ) -> Any:
         """See `Operations.perform`; a transactional id is its user's, and others' of the same name are others."""
         if operation in _OWN and isinstance(given := arguments.get("name"), str):
             self._check_name(str(given), realm)
         if realm and operation in _OWN and isinstance(arguments.get("name"), str):
             arguments = arguments | {"name": realm + str(arguments["name"])}
         if operation == "publish":
-            return self._publish(arguments, rights)
+            return self._publish(arguments, rights, holdings)
         perform = self._by_name.get(operation)
         if perform is None:
             raise Rejection(f"operation is {operation!r}; of stages there are publish, {', '.join(self._by_name)}.")
@@ -120,7 +128,7 @@ class Stages:
         self._path(name, batch, stage)
         return self._bulk.answer(name, self._bulk.stage_ticket(name, batch, stage, self._bulk.holder_in(arguments)))
 
-    def _publish(self, arguments: dict[str, Any], rights: Rights | None) -> Any:
+    def _publish(self, arguments: dict[str, Any], rights: Rights | None, holdings: Holdings | None) -> Any:
         """Publish the stages of a batch, once: the answer says how many messages became visible by it."""
         name, batch = self._batch(arguments)
         stages = _names(arguments)
@@ -128,7 +136,7 @@ class Stages:
         verified = not flag(arguments, "unverified")
         identity = BatchIdentity(stages=_digest_of_names(stages), verified=verified)
         producer = (ONCE_PREFIX if flag(arguments, "once") else SINK_PREFIX) + name
-        self._begin(self._read_and_publish(pending, producer, stages, identity, rights))
+        self._begin(self._read_and_publish(pending, producer, stages, identity, rights, holdings))
         return pending
 
     def _batch(self, arguments: dict[str, Any]) -> tuple[str, int]:
@@ -170,7 +178,13 @@ class Stages:
         return {"results": rows, "more": len(sinks) > count}
 
     async def _read_and_publish(
-        self, pending: Publishing, name: str, stages: list[str], identity: BatchIdentity, rights: Rights | None
+        self,
+        pending: Publishing,
+        name: str,
+        stages: list[str],
+        identity: BatchIdentity,
+        rights: Rights | None,
+        holdings: Holdings | None,
     ) -> None:
         number = pending.batch + 1
         try:
@@ -178,7 +192,7 @@ class Stages:
             identity = _identified(identity, len(stages), records)
             # Destinations are not looked up, nor made, for a batch that is published.
             published = self._broker.staged_batches.is_published(name, number)
-            runs, messages = ([], []) if published else self._staged(records, rights)
+            runs, messages = ([], []) if published else self._staged(records, rights, holdings)
             self._refuse_more_than_a_commit(runs, messages)
             self._broker.staged_batches.publish(name, number, runs, messages, pending, identity)
         except (StoreError, Refused, Refusal, Rejection) as error:
@@ -227,22 +241,25 @@ class Stages:
         told = isinstance(error, (StoreError, Refused, Refusal, Rejection))
         pending.failed(str(error) if told else "The broker could not do that; its log says why.")
 
-    def _staged(self, records: list[Record], rights: Rights | None) -> tuple[list[StagedRun], list[StagedMessage]]:
+    def _staged(
+        self, records: list[Record], rights: Rights | None, holdings: Holdings | None
+    ) -> tuple[list[StagedRun], list[StagedMessage]]:
         runs: list[StagedRun] = []
         messages: list[StagedMessage] = []
         for record in records:
             if isinstance(record, BlockRun):
                 said, blocks = record
-                queue = self._nodes.find(said.destination, ["queue"], rights, SEND)
+                queue = self._nodes.find(said.destination, ["queue"], rights, SEND, holdings)
                 if not isinstance(queue, Queue):
                     raise Rejection(f"{said.destination!r} is no queue.")
                 runs.append(StagedRun(queue, said.priority, said.count, said.size, blocks, said.grouped))
             elif isinstance(record, MessageRecord):
-                messages.append(self._message(record, rights))
+                messages.append(self._message(record, rights, holdings))
         return runs, messages
 
-    def _message(self, record: MessageRecord, rights: Rights | None) -> StagedMessage:
-        node = self._nodes.find(record.destination, ["topic" if record.topic else "queue"], rights, SEND)
+    def _message(self, record: MessageRecord, rights: Rights | None, holdings: Holdings | None) -> StagedMessage:
+        capabilities = ["topic" if record.topic else "queue"]
+        node = self._nodes.find(record.destination, capabilities, rights, SEND, holdings)
         traits = Traits(record.priority, record.expires_us, record.deliver_us, record.group, False, record.duplicate_id)
         return StagedMessage(node, record.body, record.message_id, traits)
 
