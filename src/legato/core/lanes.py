@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 RUN_MIN = 4
 """Fewer neighbours that are read from disk are cheaper one by one."""
+RETURNED_MIN = 64
+"""So few that came back are not worth a look for stale ones."""
 LANE_SHIFT = 56
 """The bits of a sequence number above these say which lane it is of."""
 PRIORITY_DEFAULT = 4
@@ -45,6 +47,7 @@ class Lane:
     """The messages of one priority in a queue."""
 
     __slots__ = (
+        "_returned_max",
         "claimed",
         "flag_upto",
         "last_seq",
@@ -80,7 +83,9 @@ class Lane:
         """The furthest message that was found for a consumer and is above the mark."""
         self.ready: deque[Message | MessageRun] = deque()
         self.returned: list[Message] = []
-        """A heap; those not `waiting` any more are stale."""
+        """A heap; those not `waiting` any more are stale, and one that came back again may be there twice."""
+        self._returned_max = RETURNED_MIN
+        """With more of them, the stale ones are forgotten: while the queue selects nobody else does it."""
         self.window_bytes = 0
         self.run_messages = 0
         """How many messages the runs in `ready` have, beyond one for each."""
@@ -216,9 +221,13 @@ class Lane:
         self.window_bytes = self.run_messages = 0
         self.load_next = FIRST_LOAD_MESSAGES
         self.loaded_seq = self.start
+        self._forget_stale()
+
+    def _forget_stale(self) -> None:
         waiting = {message.seq: message for message in self.returned if message.waiting}
         self.returned = list(waiting.values())
         heapify(self.returned)
+        self._returned_max = max(2 * len(self.returned), RETURNED_MIN)
 
     def restored(self, stored: StoredMessage) -> Message:
         """The message of this lane as it was read."""
@@ -324,6 +333,8 @@ class Lane:
         enter(message, PUT_BACK)
         message.waiting = True
         heappush(self.returned, message)
+        if len(self.returned) > self._returned_max:
+            self._forget_stale()
 
     def claim(self, seqs: set[int], archive: Archive) -> dict[int, Message]:
         """Take messages out of order, for a consumer whose application still holds them: those that are still here."""

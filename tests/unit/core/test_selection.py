@@ -330,3 +330,21 @@ def test_nothing_is_remembered_of_what_a_selecting_queue_has_delivered() -> None
     s.publish("q", b"red 1", b"red 2")
     s.accept(consumer, *s.in_hand(consumer))
     assert s.broker.directory.queue("q").main.claimed == set()
+
+
+def test_what_comes_back_time_and_again_is_remembered_once() -> None:
+    """A queue with groups selects for good: each return of a message added to what its lane remembers."""
+    s = Scenario()
+    s.publish("q", b"group=b;1", *(b"group=a;%d" % number for number in range(10)))
+    first = s.consumer("q", 1)
+    consumer = s.consumer("q", 10)
+    message = s.in_hand(first)[0]
+    assert s.broker.settlement.modify(first, message, failed=False, undeliverable_here=True)
+    s.run()
+    for _ in range(100):
+        for message in s.in_hand(consumer):
+            s.broker.settlement.release(consumer, message)
+        s.broker.receivers.flow(consumer, 10, False, s.now_us)
+        s.run()
+    assert len(s.in_hand(consumer)) == 10
+    assert len(s.broker.directory.queue("q").main.returned) <= 100
