@@ -32,9 +32,9 @@ def test_options_are_read_whatever_their_case() -> None:
     ("given", "said"),
     [
         ({}, "exactly one of the options queue"),
-        ({"queue": "a", "topic": "b"}, "queue and topic is given"),
+        ({"queue": "a", "topic": "b"}, "queue and topic are given"),
         ({"queue": " , "}, "option queue names nothing"),
-        ({"queue": "a", "url": ""}, "option url"),
+        ({"queue": "a", "url": ""}, r"^Give the option url, such as amqp://localhost:5672,localhost:5673\.$"),
         ({"queue": "a", "url": "http://x"}, "amqp://"),
         ({"queue": "a", "maxOffsetsPerTrigger": "many"}, "maxOffsetsPerTrigger wants a whole number"),
         ({"queue": "a", "maxOffsetsPerTrigger": "-1"}, "maxOffsetsPerTrigger wants"),
@@ -49,7 +49,7 @@ def test_options_are_read_whatever_their_case() -> None:
         ({"queue": "a", "maxBodyBytes": "300000000"}, "maxBodyBytes is 268435456 at most"),
         ({"queue": "a", "readMode": "peek"}, "readMode is browse or consume"),
         ({"queue": "a", "selector": "x ="}, "option selector cannot be understood"),
-        ({"topicPattern": "a.#", "queue": "b"}, "queue and topicPattern is given"),
+        ({"topicPattern": "a.#", "queue": "b"}, "queue and topicPattern are given"),
         ({"queue": "a", "startingTimestamp": "today"}, "startingTimestamp wants milliseconds"),
         ({"queue": "a", "startingTimestamp": "1700000000"}, "wants milliseconds since 1970; 1700000000 looks like sec"),
         ({"queue": "a", "endingTimestamp": "1700000000000000"}, "looks like microseconds"),
@@ -309,3 +309,8 @@ def test_a_mistake_in_an_option_comes_without_a_page_of_stack_trace() -> None:
             call(LegatoDataSource(given))
         assert len(told.traceback) <= 3, "the test, its lambda, and the source"
         assert told.value.__suppress_context__
+
+
+def test_a_sink_without_a_url_may_be_a_table_whose_options_spark_forgot() -> None:
+    with pytest.raises(ConfigError, match=r"INSERT INTO name WITH \(url = \.\.\., queue = \.\.\.\)\.$"):
+        sink_options({"queue": "a"})

@@ -161,6 +161,10 @@ class SinkOptions(msgspec.Struct, frozen=True, kw_only=True):
         return self.topic or self.queue
 
 
+_FORGOTTEN = (
+    " Spark forgets the options of a table that is created with columns: say them again, with INSERT INTO name WITH "
+    "(url = ..., queue = ...)."
+)
 _ADDRESSES = ("queue", "queues", "topic", "topics", "queuePattern", "topicPattern")
 
 
@@ -180,7 +184,8 @@ def source_options(given: Mapping[str, str]) -> SourceOptions:
         raise ConfigError(f'load() takes no name here: say .option("queue", {path!r}).load(), or topic.')
     if len(named) != 1:
         raise ConfigError(
-            f"Give exactly one of the options {', '.join(_ADDRESSES)}; {' and '.join(named) or 'none'} is given."
+            f"Give exactly one of the options {', '.join(_ADDRESSES)}; "
+            f"{' and '.join(named) + ' are' if named else 'none is'} given."
         )
     _check_url(values, texts)
     options = SourceOptions(**values)
@@ -259,7 +264,7 @@ def sink_options(given: Mapping[str, str]) -> SinkOptions:
     """
     texts = {name.lower(): value for name, value in given.items()}
     values = read_options(given, SINK_READERS)
-    _check_url(values, texts)
+    _check_url(values, texts, _FORGOTTEN)
     options = SinkOptions(**values)
     if options.queue and options.topic:
         raise ConfigError("Give one of the options queue and topic, not both.")
@@ -289,18 +294,19 @@ def _check_selector(selector: str) -> None:
         raise ConfigError(f"The option selector cannot be understood: {error}") from None
 
 
-def _check_url(values: dict[str, Any], texts: Mapping[str, str]) -> None:
-    """Put user name, password and the client's options into the URL, and see that it can be used."""
+def _check_url(values: dict[str, Any], texts: Mapping[str, str], otherwise: str = "") -> None:
+    """Put user name, password and the client's options into the URL, and see that it can be used.
+
+    Args:
+        otherwise: what else is told if there is no URL.
+    """
     from urllib.parse import quote, urlencode
 
     from legato.client.failover.uri import parse_uri
 
     url = values.get("url", "")
     if not url:
-        raise ConfigError(
-            "Give the option url, such as amqp://localhost:5672,localhost:5673. Spark forgets the options of a table "
-            "that is created with columns: say them again, with INSERT INTO name WITH (url = ..., queue = ...)."
-        )
+        raise ConfigError(f"Give the option url, such as amqp://localhost:5672,localhost:5673.{otherwise}")
     if "user" in texts and "username" in texts:
         raise ConfigError("The options user and username mean the same: give one of them.")
     user = texts.get("user") or texts.get("username")
