@@ -28,8 +28,7 @@ def send_orders(url: str, count: int) -> None:
         producer = session.create_producer(session.create_queue("orders"))
         for number in range(count):
             order = {"number": number, "customer": random.choice(customers), "amount": number % 1000}
-            producer.send(json.dumps(order), completion_listener=None)
-        producer.flush()
+            producer.send(json.dumps(order))
 
 
 def main(url: str = URL, out: Path = Path("pipeline-out"), count: int = 1000) -> tuple[int, int]:

@@ -91,3 +91,14 @@ def test_a_notebook_imports_only_what_its_pages_install(path: Path) -> None:
     assert len(commands) == 2
     for command in commands:
         assert imported(read(path)) <= installed(command)
+
+
+def test_no_example_gives_no_listener_where_it_means_not_to_wait() -> None:
+    """That is the default: a producer that was to be faster than its consumer waited for the disk each time."""
+    pages = [
+        page
+        for kind in ("*.ipynb", "*.py", "*.md")
+        for page in (*ROOT.glob(f"examples/**/{kind}"), *ROOT.glob(f"docs/howto/{kind}"))
+    ]
+    assert pages
+    assert [page.name for page in pages if "completion_listener=None" in page.read_text()] == []
