@@ -20,6 +20,8 @@ from simulator.plan import COLORS, LINE, SHARED, TOPIC, Plan
 
 LARGE_CHARACTERS = (100, 9_000)
 """Of a message that may be large, beside its number."""
+GROUP_LENGTH = 5
+"""Every so many messages one is the last of its group, where groups are closed."""
 
 
 def color_of(number: int) -> str:
@@ -88,6 +90,9 @@ class Actor:
         if plan.grouped and self.random.random() < 0.7:
             group = message.properties["JMSXGroupID"] = f"g{number % 3}"
             self.history.groups[number] = group
+            if self.run.plan.groups_close and number % GROUP_LENGTH == 0:
+                message.properties["JMSXGroupSeq"] = -1
+                self.history.closing.add(number)
         options: dict[str, Any] = {}
         if plan.repeated and self.random.random() < 0.8:
             options["duplicate_id"] = self._duplicate_id(destination.name, message)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -11,6 +12,7 @@ from legato.core.consumers import Consumer
 from legato.core.dead_letters import HISTORY
 from legato.core.effects import Deliver
 from legato.core.message import Message, MessageRun
+from legato.core.queues import Queue
 from simulator.durable import Durable, burial_name, number_of
 from simulator.plan import DURABLE, Plan
 from simulator.record import Copy
@@ -24,11 +26,17 @@ class History(Durable):
 
     Attributes:
         groups: of messages that have one, by number.
+        closing: the numbers of messages that are the last of their group.
     """
 
     def __init__(self, now_us: Callable[[], int], wants: Callable[[str, int], bool], plan: Plan) -> None:
         super().__init__(now_us, wants, plan)
         self.groups: dict[int, str] = {}
+        self.closing: set[int] = set()
+        self._handed_over: dict[tuple[str, str], list[str]] = {}
+        """By queue and group: what is wrong with this step, unless the group was closed in it as often."""
+        self._closed: Counter[tuple[str, str]] = Counter()
+        """By queue and group: how often it was closed in this step."""
         self.dispatched: dict[tuple[str, int, str], tuple[int, int]] = {}
         """By copy and container: when it was last put on a link, in which epoch; 0 if that was over already."""
         self.owners: dict[tuple[str, str], Consumer] = {}
@@ -100,15 +108,37 @@ class History(Durable):
         given = [message for message in _messages(effect) if not message.presented]
         if address is None or not given:
             return
-        claims = {""} if address.settings.get("exclusive") else set[str]()
+        if address.settings.get("exclusive"):
+            self._claim((queue.name, ""), queue, consumer)
         if address.grouped:
-            numbers = [number_of(message.body or b"") for message in given]
-            claims |= {self.groups[number] for number in numbers if number in self.groups}
-        for group in sorted(claims):
-            owner = self.owners.get((queue.name, group))
-            if owner is not None and owner is not consumer and owner in queue.consumers:
-                raise self.broken(f"{queue.name} {group} is consumer {owner.id}'s and went to {consumer.id}")
-            self.owners[queue.name, group] = consumer
+            for number in (number_of(message.body or b"") for message in given):
+                if number in self.groups:
+                    key = (queue.name, self.groups[number])
+                    self._claim(key, queue, consumer)
+                    if number in self.closing:
+                        del self.owners[key]
+                        self._closed[key] += 1
+
+    def _claim(self, key: tuple[str, str], queue: Queue, consumer: Consumer) -> None:
+        owner = self.owners.get(key)
+        if owner is not None and owner is not consumer and owner in queue.consumers:
+            what = f"{queue.name} {key[1]} is consumer {owner.id}'s and went to {consumer.id}"
+            if not self.closing or not key[1]:
+                raise self.broken(what)
+            # One dispatch hands messages to one consumer after another, not in the order in which it gave them: the
+            # one that closed the group may come later.
+            self._handed_over.setdefault(key, []).append(what)
+        self.owners[key] = consumer
+
+    def check_step(self) -> None:
+        """Groups went to other consumers in this step only where they were closed."""
+        for key, found in self._handed_over.items():
+            if len(found) > self._closed[key]:
+                raise self.broken(found[0])
+            # Whose it is now cannot be told.
+            self.owners.pop(key, None)
+        self._handed_over.clear()
+        self._closed.clear()
 
     # -- applications --------------------------------------------------------------------------------------------
 

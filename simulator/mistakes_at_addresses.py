@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -9,7 +10,7 @@ import msgspec
 from legato.core.backpressure import Backpressure, refusal
 from legato.core.commit import Commit
 from legato.core.consumers import Consumer
-from legato.core.dead_letters import DeadLetters
+from legato.core.dead_letters import NOTHING_MORE, DeadLetters
 from legato.core.duplicate_records import DroppedDuplicate
 from legato.core.duplicates import Duplicates
 from legato.core.effects import Refuse
@@ -31,13 +32,22 @@ from legato.store.memory import MemoryStore
 
 _detach = Receivers.detach
 _review_turn = Queue.review_turn
+_give = Groups.give
 _pass_over = Duplicates._pass_over
 _drop_resent = Duplicates.drop_resent
 
 
-def all_may_have_a_group(self: Groups, group: str, consumer: Consumer, now_us: int) -> bool:
+def all_may_have_a_group(self: Groups, group: str, consumer: Consumer) -> bool:
     """Messages of a group go to whoever is next."""
     return True
+
+
+def close_all_groups(self: Groups, group: str, consumer: Consumer, *, closes: bool) -> None:
+    """A message that closes its group closes all of them."""
+    _give(self, group, consumer, closes=closes)
+    if closes:
+        for other in list(self._owners):
+            self._free(other)
 
 
 def groups_for_good(self: Groups, consumer: Consumer) -> bool:
@@ -77,7 +87,14 @@ def expire_into_nothing(self: Router, message: Message) -> None:
     self.drop(message, "expired")
 
 
-def dead_letter_dropped(self: DeadLetters, message: Message, consumer: Consumer, cause: str, text: str) -> None:
+def dead_letter_dropped(
+    self: DeadLetters,
+    message: Message,
+    consumer: Consumer,
+    cause: str,
+    text: str,
+    properties: Mapping[str, str | int] = NOTHING_MORE,
+) -> None:
     """Dead letters are dropped."""
     self._router.account_departure(message)
     self._kernel.record(MessageDeadLettered(message.queue.id, message.seq, consumer.id, cause, 0, 0))

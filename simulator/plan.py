@@ -136,6 +136,8 @@ class Plan(msgspec.Struct, frozen=True):
     """How many messages that come together are a run; 0: as many as usual."""
     silent: bool = False
     """Whether some consumers do not say what their applications have, so that they are given runs."""
+    groups_close: bool = False
+    """Whether some messages are the last of their group, which is another consumer's from then on."""
 
     def address(self, name: str) -> QueuePlan | None:
         """The plan of a queue or a subscription; None of dead letters and what else there is."""
@@ -230,6 +232,7 @@ def _add_later(plan: Plan, random: Random) -> Plan:
         preempted=random.random() < 0.5,
         run_min=random.choice([1, 2]) if random.random() < 0.35 else 0,
         silent=random.random() < (0.3 if line is None else 0.7),
+        groups_close=random.random() < 0.6,
     )
 
 

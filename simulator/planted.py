@@ -117,6 +117,7 @@ FAULTS = [
     Fault(Query, "answer", mistakes_of_clients.never_committed),
     Fault(Channel, "_report_abort", mistakes_of_clients.no_abort),
     Fault(Groups, "may_have", mistakes_at_addresses.all_may_have_a_group),
+    Fault(Groups, "give", mistakes_at_addresses.close_all_groups),
     Fault(Groups, "release", mistakes_at_addresses.groups_for_good),
     Fault(Queue, "review_turn", mistakes_at_addresses.refresh_all),
     Fault(Publisher, "publish_closely", mistakes_at_addresses.refuse_and_store),

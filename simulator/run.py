@@ -305,6 +305,7 @@ class Simulation:
         if self.history.violation is not None:
             # Listeners' errors are the client's to deal with.
             raise self.history.violation
+        self.history.check_step()
         if self._failure is not None:
             raise self._failure
         if self.disk.committed_upto != self._looked_at and self.kernel.steps % LOOKED_AT_EVERY_STEPS == 0:
