@@ -15,6 +15,7 @@ import msgspec
 
 from legato.amqp.engine import batch
 from simulator.kernel import START_US
+from simulator.plan import EDITION
 from simulator.run import Outcome, Simulation
 from simulator.seed_runner import Runner
 
@@ -49,7 +50,7 @@ def _simulation(options: argparse.Namespace) -> Simulation:
         from simulator.replicas.run import ReplicatedSimulation
 
         return ReplicatedSimulation(options.seed, options.steps)
-    return Simulation(options.seed, options.steps, former=options.former)
+    return Simulation(options.seed, options.steps, edition=1 if options.former else EDITION)
 
 
 def _one(simulation: Simulation, *, trace: bool) -> int:

@@ -64,6 +64,9 @@ COMPANIONS = ("produce", "ask", "browse")
 """What the second session of a connection is used for: nothing that receives from where the first one may."""
 LATER = 0.5
 """The share of runs in which some of these take part."""
+EDITION = 3
+"""Of plans: 1 is what the first simulator drew, 2 has what came later, 3 closes groups. A seed that found something
+still stands for it with the plan of its edition."""
 CONTRACT_NAMES = tuple(CONTRACTS)
 CLIENTS_PER_STEP = 1 / 120
 CLIENTS_BOUNDS = (3, 11)
@@ -188,16 +191,18 @@ class Plan(msgspec.Struct, frozen=True):
         return [*dict.fromkeys(names), SHARED, *([VISITS] if visited else [])]
 
 
-def draw(seed: int, steps: int | None = None, *, former: bool = False) -> Plan:
+def draw(seed: int, steps: int | None = None, *, edition: int = EDITION) -> Plan:
     """The plan of a seed.
 
     Args:
         steps: overrides its length, and nothing else.
-        former: as the first simulator drew it: what came later takes no part. Seeds that found something then still
-            stand for it.
+        edition: what came later than that takes no part; see `EDITION`.
     """
-    plan = _draw_former(seed, steps)
-    return plan if former else _add_later(plan, Random(f"later {seed}"))
+    plan = _draw_first(seed, steps)
+    if edition == 1:
+        return plan
+    plan = _add_later(plan, Random(f"later {seed}"))
+    return plan if edition == 2 else msgspec.structs.replace(plan, groups_close=Random(f"groups {seed}").random() < 0.6)
 
 
 def _add_later(plan: Plan, random: Random) -> Plan:
@@ -232,11 +237,10 @@ def _add_later(plan: Plan, random: Random) -> Plan:
         preempted=random.random() < 0.5,
         run_min=random.choice([1, 2]) if random.random() < 0.35 else 0,
         silent=random.random() < (0.3 if line is None else 0.7),
-        groups_close=random.random() < 0.6,
     )
 
 
-def _draw_former(seed: int, steps: int | None) -> Plan:
+def _draw_first(seed: int, steps: int | None) -> Plan:
     random = Random(f"plan {seed}")
     drawn = _length(random)
     random = Random(f"rest {seed}")

@@ -30,7 +30,7 @@ from simulator.nemesis import Nemesis
 from simulator.network import Network
 from simulator.patches import installed
 from simulator.perishing import PerishedError
-from simulator.plan import COMPANIONS, DURABLE, draw
+from simulator.plan import COMPANIONS, DURABLE, EDITION, draw
 from simulator.pouring import Pouring
 from simulator.record import ViolationError
 
@@ -97,9 +97,9 @@ class Companion:
 class Simulation:
     """A run as it goes on; `Application`s see it as their `Run`."""
 
-    def __init__(self, seed: int, steps: int | None = None, *, former: bool = False) -> None:
+    def __init__(self, seed: int, steps: int | None = None, *, edition: int = EDITION) -> None:
         self.seed = seed
-        self.plan = draw(seed, steps, former=former)
+        self.plan = draw(seed, steps, edition=edition)
         self.kernel = Kernel(seed)
         self.random = self.kernel.random
         self.history = History(lambda: self.kernel.now_us, wants, self.plan)
@@ -405,6 +405,6 @@ class Simulation:
                 peer.amqp.free()
 
 
-def simulate(seed: int, steps: int | None = None, *, former: bool = False) -> Outcome:
-    """The run of a seed, as long as the seed says if `steps` do not; `former`: see `plan.draw`."""
-    return Simulation(seed, steps, former=former).run()
+def simulate(seed: int, steps: int | None = None, *, edition: int = EDITION) -> Outcome:
+    """The run of a seed, as long as the seed says if `steps` do not; `edition`: see `plan.draw`."""
+    return Simulation(seed, steps, edition=edition).run()
