@@ -293,7 +293,7 @@ def test_a_commit_of_rows_that_are_gone_is_refused(broker: Server, task: TaskCon
 def test_columns_are_checked_before_anything_runs(broker: Server) -> None:
     with pytest.raises(ConfigError, match="no column body"):
         sink(broker, "q", StructType().add("text", StringType()))
-    with pytest.raises(ConfigError, match="column priority is string; it is to be integral"):
+    with pytest.raises(ConfigError, match="column priority is string; it is to be a whole number"):
         sink(broker, "q", StructType().add("body", StringType()).add("priority", StringType()))
     with pytest.raises(ConfigError, match="column size is unknown"):
         sink(broker, "q", StructType().add("body", StringType()).add("size", IntegerType()))
