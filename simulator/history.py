@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -12,7 +11,6 @@ from legato.core.consumers import Consumer
 from legato.core.dead_letters import HISTORY
 from legato.core.effects import Deliver
 from legato.core.message import Message, MessageRun
-from legato.core.queues import Queue
 from simulator.durable import Durable, burial_name, number_of
 from simulator.plan import DURABLE, Plan
 from simulator.record import Copy
@@ -33,10 +31,8 @@ class History(Durable):
         super().__init__(now_us, wants, plan)
         self.groups: dict[int, str] = {}
         self.closing: set[int] = set()
-        self._handed_over: dict[tuple[str, str], list[str]] = {}
-        """By queue and group: what is wrong with this step, unless the group was closed in it as often."""
-        self._closed: Counter[tuple[str, str]] = Counter()
-        """By queue and group: how often it was closed in this step."""
+        self._given_in_step: dict[tuple[str, str], list[tuple[Consumer, bool]]] = {}
+        """By queue and group: who was given a message of it in this step, and whether that closes it."""
         self.dispatched: dict[tuple[str, int, str], tuple[int, int]] = {}
         """By copy and container: when it was last put on a link, in which epoch; 0 if that was over already."""
         self.owners: dict[tuple[str, str], Consumer] = {}
@@ -109,36 +105,43 @@ class History(Durable):
         if address is None or not given:
             return
         if address.settings.get("exclusive"):
-            self._claim((queue.name, ""), queue, consumer)
+            self._claim((queue.name, ""), consumer)
         if address.grouped:
             for number in (number_of(message.body or b"") for message in given):
                 if number in self.groups:
-                    key = (queue.name, self.groups[number])
-                    self._claim(key, queue, consumer)
-                    if number in self.closing:
-                        del self.owners[key]
-                        self._closed[key] += 1
+                    self._claim((queue.name, self.groups[number]), consumer, closes=number in self.closing)
 
-    def _claim(self, key: tuple[str, str], queue: Queue, consumer: Consumer) -> None:
-        owner = self.owners.get(key)
-        if owner is not None and owner is not consumer and owner in queue.consumers:
-            what = f"{queue.name} {key[1]} is consumer {owner.id}'s and went to {consumer.id}"
-            if not self.closing or not key[1]:
-                raise self.broken(what)
-            # One dispatch hands messages to one consumer after another, not in the order in which it gave them: the
-            # one that closed the group may come later.
-            self._handed_over.setdefault(key, []).append(what)
-        self.owners[key] = consumer
+    def _claim(self, key: tuple[str, str], consumer: Consumer, *, closes: bool = False) -> None:
+        there = consumer.queue.consumers
+        if self.owners.get(key) not in there:
+            self.owners.pop(key, None)
+        if self.closing and key[1]:
+            former = self._given_in_step.get(key, [])
+            self._given_in_step[key] = [*((who, last) for who, last in former if who in there), (consumer, closes)]
+            return
+        owner = self.owners.setdefault(key, consumer)
+        if owner is not consumer:
+            raise self.broken(f"{key[0]} {key[1]} is consumer {owner.id}'s and went to {consumer.id}")
 
     def check_step(self) -> None:
-        """Groups went to other consumers in this step only where they were closed."""
-        for key, found in self._handed_over.items():
-            if len(found) > self._closed[key]:
-                raise self.broken(found[0])
-            # Whose it is now cannot be told.
-            self.owners.pop(key, None)
-        self._handed_over.clear()
-        self._closed.clear()
+        """Groups went from one consumer to another only where they were closed.
+
+        One dispatch tells what it gave consumer by consumer, not in the order in which it gave it: whoever had the
+        group at first must have closed it if others got it, and one of all can have it in the end.
+        """
+        for key, given in self._given_in_step.items():
+            owner = self.owners.pop(key, None)
+            got = {who.id: who for who, _ in given}
+            closed = {who.id for who, closes in given if closes}
+            if owner is not None and owner.id not in closed and got.keys() - {owner.id}:
+                raise self.broken(f"{key[0]} {key[1]} is consumer {owner.id}'s and went to {[*got]}")
+            # Of each consumer only its last one says whether it has the group afterwards.
+            keeping = [who for who, closes in {who.id: (who, closes) for who, closes in given}.values() if not closes]
+            if len(keeping) > 1:
+                raise self.broken(f"{key[0]} {key[1]} went to consumers {[who.id for who in keeping]} at once")
+            if keeping:
+                self.owners[key] = keeping[0]
+        self._given_in_step.clear()
 
     # -- applications --------------------------------------------------------------------------------------------
 
