@@ -21,6 +21,7 @@ class Groups:
 
     Attributes:
         freed: groups that lost their owner after others had passed over their messages: those are to look again.
+            Nobody has them before: who passed over one message of a group would get a later one first.
     """
 
     __slots__ = ("_held", "_owners", "_passed_over", "freed")
@@ -30,7 +31,7 @@ class Groups:
         self._held: dict[str, int] = {}
         self._passed_over: set[str] = set()
         """Of those that have an owner, the ones that others passed over messages of."""
-        self.freed: list[str] = []
+        self.freed: dict[str, None] = {}
 
     def may_have(self, group: str, consumer: Member) -> bool:
         """Whether the next message of the group may go to `consumer` now.
@@ -38,7 +39,7 @@ class Groups:
         A hold whose time is over still holds until `let_go`: before that, those that were passed over would be
         overtaken.
         """
-        if group in self._held:
+        if group in self._held or group in self.freed:
             return False
         owner = self._owners.get(group)
         return owner is None or owner is consumer
@@ -48,10 +49,10 @@ class Groups:
 
         Of a group that is held only it need not: when holds are over, all look again.
         """
-        if group not in self._owners:
-            return False
-        self._passed_over.add(group)
-        return True
+        if group in self._owners:
+            self._passed_over.add(group)
+            return True
+        return group in self.freed
 
     def give(self, group: str, consumer: Member, *, closes: bool) -> None:
         """The consumer got a message of the group, the last one if it closes it."""
@@ -74,7 +75,7 @@ class Groups:
         del self._owners[group]
         if group in self._passed_over:
             self._passed_over.remove(group)
-            self.freed.append(group)
+            self.freed[group] = None
 
     def claim(self, group: str, consumer: Member) -> None:
         """The consumer came back with a message of the group: that is its own again unless another has it."""

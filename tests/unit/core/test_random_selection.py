@@ -93,7 +93,7 @@ class History:
         """What waits and may be given to the consumer, by what the store has."""
         in_hands = {seq for other in self.queue.consumers for seq in other.unsettled}
         came_back = {message.seq: message for message in self.queue.main.returned if message.waiting}
-        found = []
+        groups, found = self.queue.groups, []
         for stored in self.s.store.messages(self.queue.id, 0, 10_000, 1 << 40):
             group, _ = TextBodies().group(stored.body)
             wants = self.wants[consumer]
@@ -101,7 +101,7 @@ class History:
             if (
                 stored.seq not in in_hands
                 and (wants is None or wants in stored.body)
-                and (not group or self.queue.groups.may_have(group, consumer))
+                and (not group or group in groups.freed or groups.may_have(group, consumer))
                 and consumer.id not in (excluded or ())
             ):
                 found.append(stored.seq)

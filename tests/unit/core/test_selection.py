@@ -213,6 +213,23 @@ def test_what_was_passed_over_of_a_group_that_is_closed_goes_to_who_has_credit()
     assert (s.received(owner), s.received(other)) == ([b"group=a!;2"], [b"group=a;3", b"group=a;5"])
 
 
+def test_a_group_that_is_closed_goes_on_with_what_was_passed_over_first() -> None:
+    """While it is being closed another consumer is beyond that already: its next message is a later one."""
+    s = Scenario()
+    s.publish("q", b"group=a;1", b"group=a!;2", b"group=a;3", b"group=b;4", b"group=b;5", b"group=a;6")
+    owner, other = s.consumer("q", 0), s.consumer("q", 0)
+    for consumer in (owner, other):
+        for credit in (8, 1):  # The dispatch mark is for the larger one.
+            s.broker.receivers.flow(consumer, credit, False, s.now_us)
+    s.run()
+    assert (s.received(owner), s.received(other)) == ([b"group=a;1"], [b"group=b;4"])
+    s.broker.receivers.flow(owner, 1, False, s.now_us)
+    s.broker.receivers.flow(other, 5, False, s.now_us)
+    s.run()
+    assert s.received(owner) == [b"group=a!;2"]
+    assert [body for body in s.received(other) if body.startswith(b"group=a")] == [b"group=a;3", b"group=a;6"]
+
+
 def test_what_came_back_of_a_group_that_is_closed_goes_to_who_has_credit() -> None:
     s = Scenario()
     s.publish("q", b"group=a;1", b"group=a;2", b"group=a!;3")
