@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import os
 import shutil
+import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import msgspec
 
 from legato.errors import StoreCorruptError, StoreError
 from legato.store.directories import make_directory, sync_directory
+from legato.store.segment_locks import lock_of
 
 MANIFEST_NAME = "backup.json"
 LEDGER_NAME = "ledger"
@@ -22,6 +25,8 @@ VERSIONS_NAME = "versions.json"
 """What a replica knows of the versions of Legato whose records it has; in the directory of a store."""
 PARTIAL = ".partial"
 """Ends the name of a directory that is not complete."""
+MARK_NAME = "legato.partial"
+"""The file by which such a directory is known as Legato's; who fills the directory holds a lock on it."""
 _READ_BYTES = 1 << 20
 
 
@@ -72,25 +77,97 @@ def new_directory(path: Path) -> Iterator[Path]:
     """A directory that gets the name `path` when all that belongs into it is there and durable; its owner's only.
 
     Raises:
-        StoreError: there is something at `path` already, or it cannot be written.
+        StoreError: there is something at `path` already, another process is writing it, or it cannot be written.
     """
-    if path.exists() and (not path.is_dir() or any(path.iterdir())):
-        raise StoreError(f"There is something at {path} already: name a directory that is new or empty.")
+    _refuse_what_is_at(path)
     partial = path.with_name(path.name + PARTIAL)
     others_may = os.umask(0o077)
     try:
         make_directory(partial.parent)
-        shutil.rmtree(partial, ignore_errors=True)
-        partial.mkdir()
-        yield partial
-        sync_directory(partial)
-        partial.rename(path)
-        sync_directory(path.parent)
+        with _alone_in(partial, path):
+            _refuse_what_is_at(path)  # Somebody may have been faster.
+            yield partial
+            sync_directory(partial)
+            partial.rename(path)
+            # Until now it told others whose the directory was; in a complete one it does no harm.
+            (path / MARK_NAME).unlink()
+            sync_directory(path)
+            sync_directory(path.parent)
     except OSError as error:
         raise StoreError(f"{path} cannot be written: {error.strerror or error}.") from error
     finally:
         os.umask(others_may)
-        shutil.rmtree(partial, ignore_errors=True)
+
+
+def _refuse_what_is_at(path: Path) -> None:
+    if path.exists() and (not path.is_dir() or any(path.iterdir())):
+        raise StoreError(f"There is something at {path} already: name a directory that is new or empty.")
+
+
+@contextmanager
+def _alone_in(partial: Path, path: Path) -> Iterator[None]:
+    """Have the directory `partial` empty but for the mark, and alone; what is in it at the end goes, with it.
+
+    Raises:
+        OSError: it cannot be written.
+        StoreError: it is another process's, or was not made here; the message names `path`.
+    """
+    mark = _lock(partial, path)
+    try:
+        _clear(partial)  # Whoever left something there was killed.
+        sync_directory(partial)
+        yield
+    finally:
+        with suppress(OSError):
+            # By now the name may be that of another process's directory.
+            if _is_at(mark, partial / MARK_NAME):
+                _clear(partial)
+                (partial / MARK_NAME).unlink()
+                partial.rmdir()
+        # Closing would not do if a process was forked meanwhile.
+        fcntl.flock(mark, fcntl.LOCK_UN)
+        os.close(mark)
+
+
+def _lock(partial: Path, path: Path) -> int:
+    """Make the directory if there is none, and lock its mark; returns the descriptor of that."""
+    while True:
+        with suppress(FileExistsError):
+            partial.mkdir()
+        try:
+            names = os.listdir(partial) if stat.S_ISDIR(partial.lstat().st_mode) else [partial.name]
+            if names and MARK_NAME not in names:
+                raise StoreError(
+                    f"{partial} is in the way: Legato writes there until {path} is complete. Move it away, name "
+                    "another directory, or delete it if a former version of Legato left it when it was killed."
+                )
+            mark = lock_of(partial, MARK_NAME, wait=False)
+        except FileNotFoundError:
+            continue  # Whoever had it is done.
+        if mark is None:
+            raise StoreError(
+                f"Another process is writing {path} now: wait until it is done, or name another directory."
+            )
+        if _is_at(mark, partial / MARK_NAME):
+            return mark
+        os.close(mark)
+
+
+def _is_at(descriptor: int, path: Path) -> bool:
+    """Whether a file is still the one at a path."""
+    try:
+        return os.path.samestat(os.fstat(descriptor), path.lstat())
+    except FileNotFoundError:
+        return False
+
+
+def _clear(partial: Path) -> None:
+    """Remove all but the mark."""
+    for child in partial.iterdir():
+        if child.is_dir() and not child.is_symlink():
+            shutil.rmtree(child)
+        elif child.name != MARK_NAME:
+            child.unlink()
 
 
 def copy_file(source: Path, to: Path, expected: str = "") -> str:

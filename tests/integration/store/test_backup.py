@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -251,6 +253,57 @@ def test_nothing_is_written_over(store: Path, tmp_path: Path) -> None:
     assert os.listdir(tmp_path / "copy") == ["precious"]
     told = legato("store", "backup", store, tmp_path / "copy")
     assert (told.returncode, "There is something at" in told.stderr) == (1, True)
+
+
+def test_a_second_backup_to_the_same_directory_is_refused_and_leaves_the_first_alone(
+    store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Cron does not wait for the last run: each removed the other's copy, or gave a half one its name."""
+    copy_data, to = environment.copy_data, tmp_path / "copy"
+    second: list[str] = []
+
+    def copy_while_another_comes(source: lmdb.Environment, directory: Path) -> None:
+        copy_data(source, directory)
+        told = legato("store", "backup", store, to)
+        second.append(f"{told.returncode} {told.stderr}")
+
+    monkeypatch.setattr(backup, "copy_data", copy_while_another_comes)
+    backup.take(store, to)
+    assert second[0].startswith("1 ")
+    assert f"Another process is writing {to} now" in second[0]
+    assert sorted(os.listdir(to)) == ["backup.json", "data.mdb"]
+    assert backup.verify(to).messages == 3
+    assert sorted(os.listdir(tmp_path)) == ["copy", "store"]
+
+
+def test_a_directory_of_the_users_with_the_name_of_a_partial_copy_is_kept(store: Path, tmp_path: Path) -> None:
+    """It was deleted."""
+    backup.take(store, tmp_path / "copy")
+    precious = tmp_path / "again.partial"
+    precious.mkdir()
+    (precious / "data.mdb").write_text("x")
+    with pytest.raises(StoreError, match=r"again\.partial is in the way"):
+        backup.restore(tmp_path / "copy", tmp_path / "again")
+    assert {path: path.read_text() for path in precious.iterdir()} == {precious / "data.mdb": "x"}
+    assert not (tmp_path / "again").exists()
+    precious.rename(tmp_path / "elsewhere")
+    precious.symlink_to(tmp_path / "nowhere")
+    with pytest.raises(StoreError, match=r"again\.partial is in the way"):
+        backup.restore(tmp_path / "copy", tmp_path / "again")
+
+
+def test_what_a_killed_backup_left_is_removed_by_the_next(store: Path, tmp_path: Path) -> None:
+    kill_while_copying = (
+        "import os, signal, sys; from pathlib import Path; from legato.store import backup\n"
+        "backup.copy_data = lambda source, to: (to.joinpath('ledger').mkdir(), os.kill(os.getpid(), signal.SIGKILL))\n"
+        "backup.take(Path(sys.argv[1]), Path(sys.argv[2]))"
+    )
+    killed = subprocess.run([sys.executable, "-c", kill_while_copying, store, tmp_path / "copy"])
+    assert killed.returncode == -signal.SIGKILL
+    assert "copy.partial" in os.listdir(tmp_path)
+    backup.take(store, tmp_path / "copy")
+    assert sorted(os.listdir(tmp_path / "copy")) == ["backup.json", "data.mdb"]
+    assert sorted(os.listdir(tmp_path)) == ["copy", "store"]
 
 
 def test_a_path_without_a_store_is_a_sentence(tmp_path: Path) -> None:
