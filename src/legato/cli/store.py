@@ -108,7 +108,8 @@ def verify(
     path: Annotated[Path, typer.Argument(metavar="PATH", help="A store, or a backup of one.", show_default=False)],
     as_json: JsonOption = False,
 ) -> None:
-    """Read all of a store or backup as of one commit: files against their digests, messages, counters, the log.
+    """Read all of a store or backup as of one commit: files against their digests, messages with all parts of large
+    ones, counters, indexes, the log.
 
     A store that an older version of Legato wrote is migrated in a temporary copy (in TMPDIR) and read there: so you
     know that the upgrade will succeed before you do it.

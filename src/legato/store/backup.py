@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 
 from legato import limits
+from legato.amqp.codec.stubs import whole_size
 from legato.core.facts import Kind
 from legato.core.records import QueueRecord
 from legato.errors import StoreCorruptError, StoreFormatError, StoreFullError
@@ -34,6 +35,7 @@ from legato.store.backup_files import (
     write_manifest,
 )
 from legato.store.base import FORMAT_VERSION
+from legato.store.consistency import Consistency
 from legato.store.directories import sync_directory
 from legato.store.environment import DATA_NAME, LOCK_TABLE_NAME, copy_data, lmdb_errors, open_files, read_format
 from legato.store.journal_state import close_journal
@@ -58,6 +60,7 @@ class Contents(msgspec.Struct):
     queues: int = 0
     messages: int = 0
     message_bytes: int = 0
+    """Of large messages too, with their bodies."""
     log_records: int = 0
     format: int = FORMAT_VERSION
     """If it is a former one, the rest was counted in a copy that was migrated."""
@@ -75,6 +78,15 @@ class Snapshot(LmdbStore):
     def _reading(self) -> Iterator[Any]:
         with lmdb_errors(f"reading the store in {self.path}"):
             yield self._txn
+
+    def check_consistency(self) -> None:
+        """See that the databases fit one another.
+
+        Raises:
+            StoreCorruptError: they do not; the message says what.
+        """
+        with self._reading() as txn:
+            Consistency(txn, self._databases, self.path).check()
 
     def close(self) -> None:
         """End the transaction, and close the files."""
@@ -159,7 +171,8 @@ def restore(backup: Path, store: Path) -> Manifest:
 
 
 def verify(path: Path) -> Contents:
-    """Read all of a store or of a backup, as of one commit: each message, each record of the log.
+    """Read all of a store or of a backup, as of one commit: each message with all parts of its body, the indexes by
+    which messages are found, each record of the log.
 
     Of a backup, the files are compared with their digests first. A store of a former format is migrated in a copy, in
     the system's directory for temporary files, and the copy is read: what is verified is what a broker would serve.
@@ -201,6 +214,7 @@ def _read_all(path: Path, named: Path) -> Contents:
         contents = Contents(meta.epoch, meta.log_position)
         for record in snapshot.queues():
             _read_queue(snapshot, record, contents)
+        snapshot.check_consistency()
         _read_log(snapshot, contents)
     finally:
         snapshot.close()
@@ -268,7 +282,7 @@ def _read_queue(store: LmdbStore, record: QueueRecord, contents: Contents) -> No
         while found := store.messages(record.queue, after, _MESSAGES_AT_ONCE, _BYTES_AT_ONCE):
             after = found[-1].seq
             count += len(found)
-            contents.message_bytes += sum(len(message.body) for message in found)
+            contents.message_bytes += sum(whole_size(message.body) for message in found)
     contents.messages += count
     if count != record.stored - record.consumed:
         raise StoreCorruptError(

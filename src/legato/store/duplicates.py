@@ -11,7 +11,7 @@ from legato.core.records import KeptId
 from legato.errors import StoreCorruptError
 from legato.store.base import NONE_KEPT, first_after
 from legato.store.environment import Databases
-from legato.store.keys import number_key, place_key, read_place
+from legato.store.keys import number_key, place_key, read_number, read_place
 
 _DIGEST_BYTES = 16
 _POSITION = struct.Struct(">Q")
@@ -22,6 +22,16 @@ _LAST = (1 << 64) - 1
 def _key(queue: int, duplicate_id: bytes) -> bytes:
     """Ids are of any length, and keys are not; of two ids with the same digest nobody will ever hear."""
     return number_key(queue) + hashlib.blake2b(duplicate_id, digest_size=_DIGEST_BYTES).digest()
+
+
+def read_id_key(key: bytes | memoryview) -> tuple[int, bytes]:
+    """Queue and digest of a key of the database `duplicates`."""
+    return read_number(key), bytes(key[-_DIGEST_BYTES:])
+
+
+def read_id(value: bytes | memoryview) -> bytes:
+    """The digest of the id in a value of the database `duplicate_places`."""
+    return bytes(value[:_DIGEST_BYTES])
 
 
 def kept_range(cursor: Any, queue: int) -> tuple[int, int]:
@@ -100,8 +110,7 @@ def _forget(txn: Any, databases: Databases, places: Any, queue: int, end: int) -
         owner, position = read_place(places.key())
         if owner != queue or position >= end:
             return
-        digest = bytes(places.value()[:_DIGEST_BYTES])
-        key = number_key(queue) + digest
+        key = number_key(queue) + read_id(places.value())
         value = txn.get(key, db=databases.duplicates)
         if value is not None and _POSITION.unpack(value)[0] == position:
             txn.delete(key, db=databases.duplicates)

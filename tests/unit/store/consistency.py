@@ -7,6 +7,7 @@ from legato.amqp.codec.stubs import read_stub
 from legato.store import values
 from legato.store.block_writer import BLOCK_BODY_BYTES, BLOCK_MESSAGES, BLOCK_REFERENCES
 from legato.store.blocks import Block
+from legato.store.consistency import Consistency
 from legato.store.keys import read_chunk_key, read_expiry, read_place, read_position
 from legato.store.lmdb import LmdbStore
 
@@ -28,6 +29,8 @@ def check_consistent(store: LmdbStore) -> None:
         index = [read_expiry(key) for key, _ in txn.cursor(db=store._databases.expiries)]
     assert index == sorted((b.first_expiry_us(), b.queue, b.first) for b in held if b.first_expiry_us())
     check_larges(store)
+    with store._reading() as txn:
+        Consistency(txn, store._databases, store.path).check()
     for block in held:
         assert block.count <= (BLOCK_REFERENCES if block.topic else BLOCK_MESSAGES)
         assert block.topic or block.count == 1 or block.total_size() <= BLOCK_BODY_BYTES

@@ -44,6 +44,12 @@ def read_stub(message: bytes | memoryview) -> Stub | None:
     return Stub(large, size)
 
 
+def whole_size(message: bytes | memoryview) -> int:
+    """How many bytes a stored message has with its body, wherever that is."""
+    stub = read_stub(message)
+    return len(message) if stub is None else len(message) - _SECTION.size + stub.size
+
+
 def stub_head(message: bytes) -> bytes:
     """The sections before the body, of a message that is a stub."""
     return message[: -_SECTION.size]
