@@ -7,7 +7,8 @@ import uuid
 from collections.abc import Callable
 from typing import Any
 
-from legato.administration.dead_letters import Letter, is_flow, selector_of
+from legato.administration.dead_letters import Letter, is_flow
+from legato.administration.letter_names import selector_of
 from legato.client import BytesMessage, Connection, ConnectionFactory, Message, Queue, TextMessage
 from legato.client.failover.uri import short_wait
 from legato.client.management import request
@@ -77,7 +78,7 @@ def replace(url: str, letter: Letter, body: Any, by: str) -> str:
     with ConnectionFactory(url, **short_wait(url)).create_connection() as connection:
         connection.start()
         return replace_in(
-            connection, lambda: request(url, "edit", "queue", letter.queue, message_id=letter.id), letter, body, by
+            connection, lambda: request(url, "edit", "queue", letter.queue, message_id=letter.called), letter, body, by
         )
 
 
@@ -94,11 +95,11 @@ def replace_in(connection: Connection, record: Callable[[], object], letter: Let
     # Who edited what is on record before anything changes.
     record()
     with connection.create_session(transacted=True) as session:
-        selector = selector_of([letter.id])
+        selector = selector_of([letter])
         old = session.create_consumer(Queue(letter.queue), selector, prefetch=1).receive(timeout_s=SELECTED_WAIT_S)
         if old is None:
-            raise JMSError(f"{letter.id} is no longer in {letter.queue}.")
-        said: dict[str, Any] = {EDITED_BY: by, EDITED_FROM: letter.id}
+            raise JMSError(f"{letter.called} is no longer in {letter.queue}.")
+        said: dict[str, Any] = {EDITED_BY: by, EDITED_FROM: letter.called}
         if flow:
             said[FLOW_MESSAGE_ID] = body["message_id"]
         new = _changed(old, body, said)

@@ -10,8 +10,9 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
+from legato.administration.letter_names import Identified, batches, name_of, selector_of
 from legato.client import BytesMessage, Connection, ConnectionFactory, Message, Queue, TextMessage
 from legato.client.failover.uri import short_wait
 from legato.client.management import request, rows
@@ -23,6 +24,7 @@ from legato.core.dead_letters import (
     EXCEPTION,
     HISTORY,
     ORIGINAL_DESTINATION,
+    ORIGINAL_SEQUENCE,
     ORIGINAL_SUBSCRIPTION,
 )
 from legato.errors import JMSError
@@ -70,8 +72,18 @@ class Letter:
 
     @property
     def id(self) -> str:
-        """The message's id."""
+        """The message's id; empty if it has none."""
         return self.message.message_id or ""
+
+    @property
+    def name(self) -> str:
+        """What tells it from all others of its queue, copies of the same message among them; see `name_of`."""
+        return name_of(self)
+
+    @property
+    def called(self) -> str:
+        """What it is called where others need not be told apart: its id, or its name if it has none."""
+        return self.id or self.name
 
     @property
     def reason(self) -> str:
@@ -100,6 +112,12 @@ class Letter:
     def origin(self) -> str:
         """Origin: a queue, `topic://NAME` or a subscription; empty if unknown."""
         return str(self.properties.get(ORIGINAL_SUBSCRIPTION) or self.properties.get(ORIGINAL_DESTINATION) or "")
+
+    @property
+    def sequence(self) -> int:
+        """Its sequence where it came from; -1 if unknown."""
+        value = self.properties.get(ORIGINAL_SEQUENCE)
+        return int(value) if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else -1
 
     @property
     def times(self) -> int:
@@ -303,7 +321,8 @@ def chosen(
 
     Args:
         queue: whose they are, for errors.
-        names: ids, what only one id begins with, or its beginning and end with ELLIPSIS between; empty for all.
+        names: ids or names, what only one of them begins with, or its beginning and end with ELLIPSIS between; empty
+            for all.
         cause, trace: see `matching`.
         limit: at most so many; 0 for all.
 
@@ -315,7 +334,7 @@ def chosen(
     if (cause or trace) and not selected:
         raise JMSError(none_matches(everything, queue, cause, trace))
     if names:
-        selected = [_named(selected, name, queue) for name in names]
+        selected = list({id(letter): letter for letter in (_named(selected, name, queue) for name in names)}.values())
     return selected[:limit] if limit else selected
 
 
@@ -338,21 +357,25 @@ def none_matches(found: Sequence[Letter], queue: str, cause: str, trace: str) ->
 def _named(found: Sequence[Letter], name: str, queue: str) -> Letter:
     plain = name.removeprefix("ID:")
     matched = [letter for letter in found if _is_called(letter, name)]
-    exact = [letter for letter in matched if letter.id.removeprefix("ID:") == plain]
+    exact = [letter for letter in matched if plain in (letter.id.removeprefix("ID:"), letter.name.removeprefix("ID:"))]
     if len(exact or matched) == 1:
         return (exact or matched)[0]
+    if matched and len({letter.id for letter in matched}) == 1:
+        names = _some([quoted(letter.name) for letter in matched])
+        raise JMSError(f"{len(matched)} dead letters of {queue} are copies with this id. Name one of {names}.")
     if matched:
-        ids = _some([quoted(letter.id) for letter in matched])
+        ids = _some([quoted(letter.called) for letter in matched])
         raise JMSError(f"{len(matched)} dead letters of {queue} have an id that begins with {name!r}: {ids}.")
     if any(letter.cause == name for letter in found):
         raise JMSError(f"{name} is a cause, not an id: `legato dlq list {queue} --cause {name}` lists the ids.")
-    ids = f"There are {_some([quoted(letter.id) for letter in found])}." if found else "There is none at all."
+    ids = f"There are {_some([quoted(letter.called) for letter in found])}." if found else "There is none at all."
     raise JMSError(f"No dead letter of {queue} has an id that begins with {name!r}. {ids}")
 
 
 def _is_called(letter: Letter, name: str) -> bool:
     begins, cut, ends = name.removeprefix("ID:").partition(ELLIPSIS)
-    return letter.id.removeprefix("ID:").startswith(begins) and letter.id.endswith(ends if cut else "")
+    both = (letter.id.removeprefix("ID:"), letter.name.removeprefix("ID:"))
+    return any(each.startswith(begins) and (not cut or each.endswith(ends)) for each in both)
 
 
 def _some(told: Sequence[str]) -> str:
@@ -365,6 +388,20 @@ def _cut(text: str) -> str:
     return text if len(text) <= REASON_CHARACTERS_MAX else f"{text[: REASON_CHARACTERS_MAX - 1]}…"
 
 
+class Moved(NamedTuple):
+    """What a request moved.
+
+    Attributes:
+        moved: so many.
+        gone: that somebody took away before.
+        there: that are there still: somebody holds them, or there is no room where they should go.
+    """
+
+    moved: int
+    gone: int
+    there: int
+
+
 def move(
     url: str,
     found: Sequence[Letter],
@@ -372,7 +409,7 @@ def move(
     to: str = "",
     per_second: float = 0.0,
     properties: dict[str, str | int] | None = None,
-) -> Iterator[int]:
+) -> Iterator[Moved]:
     """Move dead letters, each in one step of the broker's: it is here or there, never both and never nowhere.
 
     They keep their ids and all else; a duplicate id of theirs is not looked at. What somebody else took away meanwhile
@@ -384,7 +421,7 @@ def move(
         properties: that they get.
 
     Yields:
-        How many each request moved.
+        What each request moved.
     """
     at_once = MOVED_AT_ONCE_MAX if not per_second else max(1, min(MOVED_AT_ONCE_MAX, int(per_second)))
     arguments = {"properties": json.dumps(properties)} if properties else {}
@@ -392,20 +429,29 @@ def move(
     for queue, target, group in _lots(found, to, at_once):
         if per_second:
             time.sleep(max(begun_s + asked / per_second - time.monotonic(), 0.0))
-        selector = selector_of(letter.id for letter in group)
-        done = request(url, "move", "queue", queue, to=target, selector=selector, **arguments)
+        done = request(
+            url, "move", "queue", queue, to=target, selector=selector_of(group), limit=len(group), **arguments
+        )
         asked += len(group)
-        yield int(done["moved"])
+        moved = int(done["moved"])
+        there = len(_still_there(url, queue, group)) if moved < len(group) else 0
+        yield Moved(moved, max(len(group) - moved - there, 0), there)
 
 
-def selector_of(ids: Iterable[str]) -> str:
-    """The condition that selects the messages with these ids."""
-    return f"JMSMessageID IN ({', '.join(quoted_text(each) for each in ids)})"
+def _still_there(url: str, queue: str, group: Sequence[Letter]) -> set[str]:
+    with ConnectionFactory(url, **short_wait(url)).create_connection() as connection:
+        connection.start()
+        return still_there(connection, queue, group)
 
 
-def quoted_text(text: str) -> str:
-    """A text as selectors have it."""
-    return "'" + text.replace("'", "''") + "'"
+def still_there(connection: Connection, queue: str, meant: Sequence[Identified]) -> set[str]:
+    """The names of those dead letters that a queue has, in somebody's hands or not."""
+    names = {name_of(letter) for letter in meant}
+    there: set[str] = set()
+    for batch in batches(meant, len(meant)):
+        found = letters_of(connection, queue, len(batch), selector_of(batch))
+        there |= {letter.name for letter in found} & names
+    return there
 
 
 def obstacle(letter: Letter, to: str = "") -> str:
@@ -422,8 +468,8 @@ def _lots(found: Sequence[Letter], to: str, at_once: int) -> Iterator[tuple[str,
     for letter in found:
         places.setdefault((letter.queue, to or letter.origin), []).append(letter)
     for (queue, target), group in places.items():
-        for begin in range(0, len(group), at_once):
-            yield queue, target, group[begin : begin + at_once]
+        for batch in batches(group, at_once):
+            yield queue, target, batch
 
 
 def body_of(message: Message) -> Any:

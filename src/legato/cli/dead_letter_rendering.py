@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import pairwise, takewhile
 from typing import Any
@@ -99,18 +100,25 @@ def print_letters(found: Sequence[Letter], *, as_json: bool) -> None:
     table = Table(box=None, header_style="dim", padding=(0, 2, 0, 0))
     for column in ("id", "since", "attempts", "cause", "trace id", "reason"):
         table.add_column(column, no_wrap=column != "reason", justify="right" if column == "attempts" else "left")
-    short = _short_ids(found)
-    for letter in found:
+    labels = _labels(found)
+    short = _short_ids(labels)
+    for letter, label in zip(found, labels, strict=True):
         attempts = letter.properties.get("legato_attempts") or letter.attempts
         age, reason = _age(letter.dead_since_ms), sentence(letter.summary)
         trace_id = quoted(letter.trace_id) if letter.trace_id else ""
-        add_row(table, quoted(short[letter.id]), age, quoted(attempts), letter.cause, trace_id, reason)
+        add_row(table, quoted(short[label]), age, quoted(attempts), letter.cause, trace_id, reason)
     Terminal().print(table)
 
 
-def _short_ids(found: Sequence[Letter]) -> dict[str, str]:
+def _labels(found: Sequence[Letter]) -> list[str]:
+    """The ids, and the names of those that are copies of one message, or have no id."""
+    counts = Counter(letter.id for letter in found)
+    return [letter.id if letter.id and counts[letter.id] == 1 else letter.name for letter in found]
+
+
+def _short_ids(whole_ids: Iterable[str]) -> dict[str, str]:
     """What tells ids apart: their beginnings, or of a producer's, which differ at the end only, that as well."""
-    ids = {letter.id: letter.id.removeprefix("ID:") for letter in found}
+    ids = {one: one.removeprefix("ID:") for one in whole_ids}
     same_begins = _same_begins(ids.values())
     same_ends = _same_begins(one[::-1] for one in ids.values())
     short = {}
@@ -144,7 +152,7 @@ def print_letter(letter: Letter, *, as_json: bool) -> None:
     table.add_column()
     attempts = letter.properties.get("legato_attempts") or letter.attempts
     for name, value in (
-        ("id", quoted(letter.id)),
+        ("id", quoted(letter.called)),
         ("came from", quoted(letter.origin or "unknown")),
         ("since", _time(letter.dead_since_ms)),
         ("attempts", quoted(attempts)),
@@ -185,6 +193,7 @@ def as_dict(letter: Letter) -> dict[str, Any]:
     return {
         "queue": letter.queue,
         "id": letter.id,
+        "name": letter.name,
         "cause": letter.cause,
         "reason": letter.reason,
         "stack_trace": letter.stack_trace,

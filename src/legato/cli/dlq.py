@@ -33,7 +33,7 @@ app = Commands(
     help="Dead letters: list them by cause, show, edit, reissue and mute them.",
     epilog="Begin with `legato dlq list`. QUEUE is a dead-letter queue, such as DLQ.orders, or the queue its messages "
     "came from, such as orders. ID is a message id, the unique beginning of one, or its beginning and end as the "
-    "list shows them.",
+    "list shows them. Copies of one message are told apart as ID@ORIGIN#SEQUENCE.",
 )
 
 LettersArgument = Annotated[
@@ -171,15 +171,15 @@ def edit(
     else:
         new = _in_editor(body)
     if new == body:
-        say(f"{quoted(letter.id)} stays as it is")
+        say(f"{quoted(letter.called)} stays as it is")
         if reissue_it:
-            reissue(queue, [letter.id], dry_run=dry_run, url=url)
+            reissue(queue, [letter.name], dry_run=dry_run, url=url)
         return
     if dry_run:
         say_lines(_pretty(new))
         return
     now_called = dead_letter_editor.replace(url, letter, new, f"{getpass.getuser()}@{socket.gethostname()}")
-    say(f"{quoted(letter.id)} is changed; it is {quoted(now_called)} now")
+    say(f"{quoted(letter.called)} is changed; it is {quoted(now_called)} now")
     if reissue_it:
         reissue(queue, [now_called], url=url)
 
@@ -224,26 +224,25 @@ def reissue(
 
     _check_some(names, all_of_them, cause, trace)
     source = dead_letters.find_queue(url, queue)
-    moved = gone = 0
+    moved = gone = there = 0
     found = stays = False
     for lot in _lots(url, source, names, cause, trace, limit):
         found = True
         going, staying = _partition(lot, to, force=force)
         stays = stays or bool(staying)
         for letter, why in staying:
-            say(f"{quoted(letter.id)} stays: {why}", err=True)
+            say(f"{quoted(letter.called)} stays: {why}", err=True)
         if dry_run:
             for letter in going:
-                say(f"{quoted(letter.id)} would go to {to or quoted(letter.origin)}: {_reason(letter)}")
+                say(f"{quoted(letter.called)} would go to {to or quoted(letter.origin)}: {_reason(letter)}")
             continue
-        count = sum(dead_letters.move(url, going, to=to, per_second=per_second))
-        moved += count
-        gone += len(going) - count
+        for done in dead_letters.move(url, going, to=to, per_second=per_second):
+            moved, gone, there = moved + done.moved, gone + done.gone, there + done.there
     if dry_run:
         return
     none = "" if found else f": there are none in {quoted(source)}"
-    say(f"reissued {_letters(moved)}{none}" + (f"; {gone} were gone already" if gone else ""))
-    if stays:
+    say(f"reissued {_letters(moved)}{none}{_left(source, gone, there)}")
+    if stays or there:
         raise typer.Exit(1)
 
 
@@ -324,18 +323,33 @@ def _move(
 ) -> None:
     from legato.administration import dead_letters
 
-    moved, found = 0, False
+    moved = gone = there = 0
+    found = False
     for lot in lots:
         found = True
         if dry_run:
             for letter in lot:
-                say(f"{quoted(letter.id)} would be {verb}: {_reason(letter)}")
+                say(f"{quoted(letter.called)} would be {verb}: {_reason(letter)}")
         else:
-            moved += sum(dead_letters.move(url, lot, to=to, properties=said))
+            for done in dead_letters.move(url, lot, to=to, properties=said):
+                moved, gone, there = moved + done.moved, gone + done.gone, there + done.there
     if not found:
         say(f"{verb} {_letters(0)}: there are none in {quoted(source)}")
     elif not dry_run:
-        say(f"{verb} {_letters(moved)}")
+        say(f"{verb} {_letters(moved)}{_left(source, gone, there)}")
+    if there:
+        raise typer.Exit(1)
+
+
+def _left(source: str, gone: int, there: int) -> str:
+    """What became of those that were not moved."""
+    told = f"; {gone} {'was' if gone == 1 else 'were'} gone already" if gone else ""
+    if there:
+        told += f"; {there} {'is' if there == 1 else 'are'} in {quoted(source)} still: somebody holds "
+        told += (
+            f"{'it' if there == 1 else 'them'}, or there is no room where {'it' if there == 1 else 'they'} should go"
+        )
+    return told
 
 
 def _reason(letter: Letter) -> str:

@@ -14,8 +14,8 @@ from legato.administration.dead_letters import (
     general,
     letters_of,
     obstacle,
-    selector_of,
 )
+from legato.administration.letter_names import may_be_called, selector_of
 from legato.console.broker_link import BrokerLink
 from legato.core.dead_letters import DEAD_LETTERED_AT_MS
 from legato.errors import JMSError
@@ -32,9 +32,16 @@ BODIES_MAX = 64
 
 
 class Entry(msgspec.Struct, gc=False):
-    """What an index knows of a dead letter."""
+    """What an index knows of a dead letter.
 
-    id: str
+    Attributes:
+        name: which tells it from all others of its queue; it begins with the message's id.
+        id_characters: of the name that are the id.
+    """
+
+    name: str
+    id_characters: int
+    sequence: int
     cause: str
     reason: str
     origin: str
@@ -44,6 +51,11 @@ class Entry(msgspec.Struct, gc=False):
     obstacle: str
     trace_id: str
     muted: str
+
+    @property
+    def id(self) -> str:
+        """The message's id; empty if it has none."""
+        return self.name[: self.id_characters]
 
 
 class Cause(msgspec.Struct):
@@ -117,7 +129,7 @@ class Index:
                 if self._stopped:
                     return
                 entry = entry_of(letter, interned)
-                found[entry.id] = entry
+                found[entry.name] = entry
                 self._found = number + 1
                 if number % 2000 == 1999 and not grown and len(found) > len(self._entries):
                     with self._lock:
@@ -142,12 +154,12 @@ class Index:
         """Dead letters that are known."""
         return len(self._entries)
 
-    def remove(self, ids: Sequence[str]) -> None:
+    def remove(self, names: Sequence[str]) -> None:
         """They were moved away."""
         with self._lock:
             # A copy: others go through the old one.
             entries = dict(self._entries)
-            for each in ids:
+            for each in names:
                 entries.pop(each, None)
                 self._bodies.pop(each, None)
             self._entries, self._causes = entries, None
@@ -172,42 +184,51 @@ class Index:
         """Those with a cause, or all; the oldest first."""
         return [entry for entry in self._entries.values() if not cause or entry.cause == cause]
 
-    def entry(self, id: str) -> Entry | None:
-        """What is known of one."""
-        return self._entries.get(id)
+    def entry(self, name: str) -> Entry | None:
+        """What is known of one, by its name, or by its id if no other has it."""
+        entries = self._entries
+        known = entries.get(name)
+        if known is None and name:
+            same = [entry for entry in entries.values() if entry.name.startswith(name) and entry.id == name]
+            known = same[0] if len(same) == 1 else None
+        return known
 
-    def letter(self, id: str, wait_s: float = LETTER_WAIT_S) -> Letter | None:
+    def letter(self, name: str, wait_s: float = LETTER_WAIT_S) -> Letter | None:
         """A dead letter with its body, if it is found within that time; else it is looked for further, for later.
 
         Raises:
             JMSError: it cannot be read.
         """
-        known = self._bodies.get(id)
+        known = self._bodies.get(name)
         if known is not None:
             return known
         with self._lock:
-            if id not in self._fetching:
-                self._fetching.add(id)
-                threading.Thread(target=self._fetch, args=(id,), name="read a dead letter", daemon=True).start()
+            if name not in self._fetching:
+                self._fetching.add(name)
+                threading.Thread(target=self._fetch, args=(name,), name="read a dead letter", daemon=True).start()
         until_s = time.monotonic() + wait_s
-        while id in self._fetching and time.monotonic() < until_s:
+        while name in self._fetching and time.monotonic() < until_s:
             time.sleep(0.005)
-        return self._bodies.get(id)
+        return self._bodies.get(name)
 
-    def is_fetching(self, id: str) -> bool:
+    def is_fetching(self, name: str) -> bool:
         """Whether a dead letter's body is still looked for."""
-        return id in self._fetching
+        return name in self._fetching
 
-    def _fetch(self, id: str) -> None:
+    def _fetch(self, name: str) -> None:
         try:
-            for letter in letters_of(self._link.connection(), self.queue, 1, selector_of([id])):
-                while len(self._bodies) >= BODIES_MAX:
-                    self._bodies.pop(next(iter(self._bodies)), None)
-                self._bodies[id] = letter
+            entry = self.entry(name)
+            selector = may_be_called(name) if entry is None else selector_of([entry])
+            for letter in letters_of(self._link.connection(), self.queue, LETTERS_MAX, selector):
+                if name in (letter.name, letter.id):
+                    while len(self._bodies) >= BODIES_MAX:
+                        self._bodies.pop(next(iter(self._bodies)), None)
+                    self._bodies[name] = letter
+                    break
         except JMSError as error:
             self.error = str(error)
         finally:
-            self._fetching.discard(id)
+            self._fetching.discard(name)
 
 
 def entry_of(letter: Letter, interned: dict[str, str]) -> Entry:
@@ -219,7 +240,9 @@ def entry_of(letter: Letter, interned: dict[str, str]) -> Entry:
     reason = letter.summary
     attempts = letter.properties.get("legato_attempts")
     return Entry(
-        letter.id,
+        letter.name,
+        len(letter.id),
+        letter.sequence,
         one(letter.cause),
         one(reason[:REASON_CHARACTERS_MAX]),
         one(letter.origin),

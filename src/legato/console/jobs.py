@@ -7,7 +7,8 @@ import threading
 import time
 from collections.abc import Sequence
 
-from legato.administration.dead_letters import MOVED_AT_ONCE_MAX, selector_of
+from legato.administration.dead_letters import MOVED_AT_ONCE_MAX, still_there
+from legato.administration.letter_names import batches, selector_of
 from legato.console.broker_link import BrokerLink
 from legato.console.dead_letter_index import Entry, Index
 from legato.errors import JMSError
@@ -27,6 +28,7 @@ class MoveJob:
 
     Attributes:
         moved, asked, total: how many were moved, of how many the broker was asked, and how many there are.
+        there: that were not moved and are in their queue still.
         error: why it ended early; empty if it did not.
     """
 
@@ -45,7 +47,7 @@ class MoveJob:
         self.verb, self.per_second, self.queue = verb, per_second, index.queue
         self._to, self._properties = to, properties
         self.id = 0
-        self.total, self.asked, self.moved = len(entries), 0, 0
+        self.total, self.asked, self.moved, self.there = len(entries), 0, 0, 0
         self.error = ""
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="move dead letters", daemon=True)
@@ -73,12 +75,15 @@ class MoveJob:
         done = f"{self.moved:,} of {self.total:,} dead letters of {self.queue} {self.verb}"
         if self.is_running:
             return done
-        gone = self.asked - self.moved
+        gone = max(self.asked - self.moved - self.there, 0)
         if self.error:
             return f"{done}; then: {self.error}"
         if self.asked < self.total:
             return f"{done}; then it was stopped"
-        return done + (f"; {gone:,} were gone already" if gone else "")
+        told = f"; {gone:,} were gone already" if gone else ""
+        if self.there:
+            told += f"; {self.there:,} are there still: somebody holds them, or there is no room where they should go"
+        return done + told
 
     def _run(self) -> None:
         at_once = MOVED_AT_ONCE_MAX if not self.per_second else max(1, min(MOVED_AT_ONCE_MAX, int(self.per_second)))
@@ -88,28 +93,28 @@ class MoveJob:
             targets.setdefault(self._to or entry.origin, []).append(entry)
         try:
             for to, group in targets.items():
-                for batch in _batched(group, at_once):
+                for batch in batches(group, at_once):
                     if self.per_second:
                         self._stop.wait(max(began_s + self.asked / self.per_second - time.monotonic(), 0.0))
                     if self._stop.is_set():
                         return
-                    self._move(to, [entry.id for entry in batch])
+                    self._move(to, batch)
         except JMSError as error:
             self.error = str(error)
 
-    def _move(self, to: str, ids: list[str]) -> None:
+    def _move(self, to: str, batch: list[Entry]) -> None:
         arguments: dict[str, str | float] = {"properties": self._properties} if self._properties else {}
         # With a limit the broker looks no further than the last of them.
         done = self._link.request(
-            "move", "queue", self.queue, to=to, selector=selector_of(ids), limit=len(ids), **arguments
+            "move", "queue", self.queue, to=to, selector=selector_of(batch), limit=len(batch), **arguments
         )
-        self.asked += len(ids)
+        self.asked += len(batch)
         self.moved += int(done["moved"])
-        self._index.remove(ids)
-
-
-def _batched(entries: Sequence[Entry], size: int) -> list[Sequence[Entry]]:
-    return [entries[begin : begin + size] for begin in range(0, len(entries), size)]
+        there: set[str] = set()
+        if done["moved"] < len(batch):
+            there = still_there(self._link.connection(), self.queue, batch)
+        self.there += len(there)
+        self._index.remove([entry.name for entry in batch if entry.name not in there])
 
 
 class Jobs:

@@ -16,6 +16,7 @@ from legato.administration.dead_letters import (
     Letter,
     obstacle,
 )
+from legato.administration.letter_names import Identity, name_of, selector_of
 from legato.console.dead_letter_index import Entry, Index
 from legato.console.jobs import MoveJob
 from legato.console.message_view import editable_body, shown_message
@@ -126,32 +127,33 @@ def around_queue(asked: Asked) -> dict[str, Any]:
 
 def show_letter(asked: Asked) -> dict[str, Any]:
     """One dead letter, whole as soon as it is found."""
-    queue, id = asked.text("queue"), asked.text("id")
+    queue, name = asked.text("queue"), asked.text("id")
     index, row = index_of(asked, queue)
-    entry = index.entry(id)
-    letter = index.letter(id)
-    if entry is None and letter is None and not index.is_fetching(id) and not index.is_looking:
-        raise JMSError(f"{id} is no longer in {queue}.")
+    entry = index.entry(name)
+    letter = index.letter(name)
+    if entry is None and letter is None and not index.is_fetching(name) and not index.is_looking:
+        raise JMSError(f"{name} is no longer in {queue}.")
+    known = letter or entry
     return {
         "queue": queue,
-        "id": id,
+        "id": known.id if known is not None else name,
         "entry": entry,
         "muted": is_muted(row),
         "letter": None if letter is None else describe(letter),
-        "is_fetching": index.is_fetching(id),
+        "is_fetching": index.is_fetching(name),
         "has_ledger": asked.ledger is not None,
     }
 
 
 def around_letter(asked: Asked) -> dict[str, Any]:
     """What the forms beside a dead letter need; they stay as they are while the rest is kept up to date."""
-    queue, id = asked.text("queue"), asked.text("id")
+    queue, name = asked.text("queue"), asked.text("id")
     index, row = index_of(asked, queue, 0.0)
-    letter = index.letter(id, 0.0)
+    letter = index.letter(name, 0.0)
     body = editable_body(letter.message) if letter is not None else None
     return {
         "queue": queue,
-        "id": id,
+        "name": letter.name if letter is not None else name,
         "muted": is_muted(row),
         "origin": letter.origin if letter is not None else "",
         "obstacle": obstacle(letter) if letter is not None else "",
@@ -198,13 +200,13 @@ def chosen(asked: Asked, index: Index) -> list[Entry]:
     Raises:
         JMSError: it names none, or the queue has not been looked through yet.
     """
-    ids = asked.lists.get("id", [])
-    if asked.text("scope") == "all" or (not ids and asked.text("cause") and asked.text("scope") == "cause"):
+    names = asked.lists.get("id", [])
+    if asked.text("scope") == "all" or (not names and asked.text("cause") and asked.text("scope") == "cause"):
         if index.is_looking:
             raise JMSError("The queue is still being looked through: try again when its numbers stand still.")
         found = index.entries(asked.text("cause"))
     else:
-        found = [entry for entry in (index.entry(id) for id in ids) if entry is not None]
+        found = [entry for entry in (index.entry(name) for name in names) if entry is not None]
     if not found:
         raise JMSError("Nothing was chosen: tick dead letters, or choose all of them.")
     limit = asked.number("limit", 0, 0)
@@ -289,11 +291,11 @@ def unmute(asked: Asked) -> str:
 
 def edit(asked: Asked) -> str:
     """Put another body in the place of a dead letter's, and send it back if that is wanted."""
-    queue, id = asked.text("queue"), asked.text("id")
+    queue, name = asked.text("queue"), asked.text("id")
     index, _ = index_of(asked, queue, JOB_WAIT_S)
-    letter = index.letter(id, EDIT_WAIT_S)
+    letter = index.letter(name, EDIT_WAIT_S)
     if letter is None:
-        raise JMSError(f"{id} is no longer in {queue}.")
+        raise JMSError(f"{name} is no longer in {queue}.")
     text = asked.values.get("body", "").replace("\r\n", "\n")
     body: Any = text
     before = editable_body(letter.message)
@@ -306,26 +308,25 @@ def edit(asked: Asked) -> str:
         body = json.loads(text)
     if text == before:
         asked.visit.say("Nothing was changed: the body is what it was.")
-        return address_of("/dead-letters/letter", queue=queue, id=id)
+        return address_of("/dead-letters/letter", queue=queue, id=name)
     new_id = replace_in(
         asked.link.connection(),
-        lambda: asked.link.request("edit", "queue", queue, message_id=id),
+        lambda: asked.link.request("edit", "queue", queue, message_id=letter.called),
         letter,
         body,
         who(asked),
     )
-    asked.visit.say(f"{id} is changed; it is {new_id} now.")
-    index.remove([id])
+    asked.visit.say(f"{letter.called} is changed; it is {new_id} now.")
+    index.remove([letter.name, name])
+    changed = Identity(new_id, letter.origin, letter.sequence)
     if asked.text("reissue"):
         to = asked.text("to") or letter.origin
         if not to:
             raise JMSError("It stays a dead letter: nobody knows where it came from. Name a destination.")
-        from legato.administration.dead_letters import selector_of
-
-        moved = asked.link.request("move", "queue", queue, to=to, selector=selector_of([new_id]), limit=1)["moved"]
+        moved = asked.link.request("move", "queue", queue, to=to, selector=selector_of([changed]), limit=1)["moved"]
         asked.visit.say(f"Sent to {to}." if moved else f"{new_id} was gone already.", good=bool(moved))
         return address_of("/dead-letters/queue", queue=queue)
-    return address_of("/dead-letters/letter", queue=queue, id=new_id)
+    return address_of("/dead-letters/letter", queue=queue, id=name_of(changed))
 
 
 def is_json(text: str) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from legato.administration.dead_letters import selector_of
+from legato.administration.letter_names import has_id
 from legato.client import Message, Queue
 from legato.console.message_view import shown_message, summary
 from legato.console.rendering import address_of, plural
@@ -115,7 +115,7 @@ def show_message(asked: Asked) -> dict[str, Any]:
         raise JMSError("Name a queue and a message.")
     with (
         asked.link.connection().create_session() as session,
-        session.create_browser(Queue(name), selector_of([id])) as messages,
+        session.create_browser(Queue(name), has_id(id)) as messages,
     ):
         for message in messages:
             return {"name": name, "message": shown_message(message), "has_ledger": asked.ledger is not None}
