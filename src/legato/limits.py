@@ -63,6 +63,10 @@ large ones must not pile up in memory."""
 SHOWN_BYTES_IN_ONE_GO = 1 << 20
 """Nor is a browser shown more before others have a turn, and it is seen whether its peer takes that."""
 
+TIME_MS_MAX = (1 << 42) - 1
+"""Of an expiry or a delivery time, in milliseconds since 1970: in the year 2109. Later ones are as good as never, and a
+place in the schedule has no more bits."""
+
 TRANSACTION_BYTES_MAX = 256 << 20
 """What a transaction may send: it is kept in memory until it commits."""
 OPEN_TRANSACTIONS_MAX = 4096

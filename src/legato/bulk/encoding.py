@@ -16,6 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from legato import limits
 from legato.amqp.codec.header import Header, encode_header
 from legato.amqp.codec.message import encode_annotations
 from legato.amqp.codec.types import Byte
@@ -147,6 +148,7 @@ def _properties(
     columns: Mapping[str, pa.Array], destination: str, id_prefix: str, now_ms: int, rows: int
 ) -> list[Piece]:
     ttl_ms = _numbers(columns, "time_to_live_ms", 0, rows)
+    expiry_ms = np.minimum(now_ms + np.minimum(ttl_ms, limits.TIME_MS_MAX), limits.TIME_MS_MAX)
     fields: list[Sequence[Piece]] = [
         _ids(id_prefix, rows),
         [_NULL],
@@ -156,7 +158,7 @@ def _properties(
         _optional(columns, "correlation_id"),
         [_NULL],
         [_NULL],
-        [_times(pa.array(np.where(ttl_ms > 0, now_ms + ttl_ms, 0), mask=ttl_ms <= 0))],
+        [_times(pa.array(np.where(ttl_ms > 0, expiry_ms, 0), mask=ttl_ms <= 0))],
         [b"\x83" + now_ms.to_bytes(8, "big")],
         _optional(columns, "group_id"),
     ]

@@ -10,6 +10,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from legato import limits
+from legato.amqp.codec.stubs import STUB_MARK
 from legato.bulk.buffer_slices import is_uniform
 from legato.bulk.encoding import encode
 from legato.bulk.packing import pack
@@ -29,7 +31,8 @@ def records_of(
         first_row: how many rows of the stage came before.
 
     Raises:
-        ValueError: a row names no destination, and the sink names none.
+        ValueError: a row names no destination, and the sink names none; it ends as no message may, or its duplicate id
+            is too long.
     """
     columns = {name: batch.column(name) for name in batch.schema.names}
     for group, (destination, priority, rows) in enumerate(_groups(columns, batch.num_rows, options)):
@@ -41,7 +44,9 @@ def records_of(
         # Rows are counted anew in each group. No two stages have one name, so their ids never meet.
         prefix = f"ID:{ticket.transactional_id}:{ticket.batch}:{ticket.stage}:{first_row}:{group}:"
         messages = encode(part, destination, id_prefix=prefix, now_ms=now_us // 1000, topic=options.topic)
-        expires_us = _expiries(part, now_us)
+        if pc.any(pc.ends_with(messages, STUB_MARK)).as_py():
+            raise ValueError("A row ends as no message may.")
+        expires_us = _times_us(part, "time_to_live_ms", now_us)
         single = np.full(len(rows), options.topic) | _positive(part, "delivery_delay_ms") | _given(part, "duplicate_id")
         if single.any():
             yield from _messages(part, messages, destination, priority, options, prefix, expires_us, now_us)
@@ -86,27 +91,32 @@ def _messages(
     expires_us: npt.NDArray[np.int64],
     now_us: int,
 ) -> Iterator[MessageRecord]:
-    delays = _numbers(columns, "delivery_delay_ms")
-    duplicate_ids = _texts(columns, "duplicate_id", len(messages))
+    delivers_us = _times_us(columns, "delivery_delay_ms", now_us)
+    duplicate_ids = [each.encode() for each in _texts(columns, "duplicate_id", len(messages))]
+    if max(map(len, duplicate_ids), default=0) > limits.LARGE_MESSAGE_BYTES:
+        raise ValueError(f"A duplicate id has more than {limits.LARGE_MESSAGE_BYTES} bytes.")
     groups = _texts(columns, "group_id", len(messages))
     for row, body in enumerate(messages.to_pylist()):
         yield MessageRecord(
             destination,
             options.topic,
             priority,
-            now_us + int(delays[row]) * 1000 if len(delays) and delays[row] > 0 else 0,
+            int(delivers_us[row]),
             int(expires_us[row]),
-            duplicate_ids[row].encode(),
+            duplicate_ids[row],
             groups[row],
             f"{id_prefix}{row}",
             body,
         )
 
 
-def _expiries(columns: Mapping[str, pa.Array], now_us: int) -> npt.NDArray[np.int64]:
-    ttl_ms = _numbers(columns, "time_to_live_ms")
-    rows = len(next(iter(columns.values())))
-    return np.where(ttl_ms > 0, now_us + ttl_ms * 1000, 0) if len(ttl_ms) else np.zeros(rows, np.int64)
+def _times_us(columns: Mapping[str, pa.Array], name: str, now_us: int) -> npt.NDArray[np.int64]:
+    """When what the rows say in milliseconds is over, 0 for never; no sum leaves the numbers that a store has."""
+    given_ms = _numbers(columns, name)
+    if not len(given_ms):
+        return np.zeros(len(next(iter(columns.values()))), np.int64)
+    times_us = now_us + np.minimum(given_ms, limits.TIME_MS_MAX) * 1000
+    return np.where(given_ms > 0, np.minimum(times_us, limits.TIME_MS_MAX * 1000), 0)
 
 
 def _numbers(columns: Mapping[str, pa.Array], name: str) -> npt.NDArray[np.int64]:

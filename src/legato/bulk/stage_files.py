@@ -210,6 +210,8 @@ def _records(data: memoryview) -> Iterator[Record]:
 
     def next_bytes(count: int) -> memoryview:
         nonlocal at
+        if count < 0:
+            raise msgspec.DecodeError("it goes back")
         found = data[at : at + count]
         at += count
         if len(found) < count:

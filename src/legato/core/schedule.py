@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import msgspec
 
+from legato import limits
 from legato.core.facts import plain
 from legato.core.message import Message
 from legato.core.message_states import AVAILABLE
@@ -55,15 +56,17 @@ class Schedule:
         """Places that were given and are not durable."""
 
     def place(self, due_us: int) -> int:
-        """A free sequence number for that time, or shortly after if very many are due then."""
-        due_ms = -(-due_us // _US_PER_MS)
+        """A free sequence number for that time, or shortly after if very many are due then; before the last of all."""
+        due_ms, step = min(-(-due_us // _US_PER_MS), limits.TIME_MS_MAX), 1
         self._given += 1
         while True:
             seq = due_ms << _COUNTER_BITS | self._given % (1 << _COUNTER_BITS)
             if seq not in self.uncommitted and not self._is_taken(seq):
                 self.uncommitted.add(seq)
                 return seq
-            due_ms += 1
+            if due_ms == limits.TIME_MS_MAX:
+                step = -1
+            due_ms += step
 
     def _is_taken(self, seq: int) -> bool:
         found = self._archive.messages(self.queue.id, seq - 1, 1, 0)

@@ -10,8 +10,10 @@ import pyarrow as pa
 import pyarrow.flight as flight
 import pytest
 
+from legato import limits
+from legato.amqp.codec.stubs import STUB_MARK
 from legato.bulk.requests import PutRequest, StageOptions
-from legato.bulk.stage_files import DigestRecord, read_stage, write_stage
+from legato.bulk.stage_files import DigestRecord, MessageRecord, path_of, read_stage, write_stage
 from legato.client import ConnectionFactory
 from tests.integration.server.test_management import Manager
 from tests.support.amqp_peer import AmqpPeer
@@ -172,3 +174,38 @@ def test_what_a_former_version_staged_is_published(broker: Server, manager: Mana
         write_stage(path, iter(records))
         published = ask(manager, "publish", "former", batch=0, stages=name)["published"]
         assert published == (1 if name == "a" else 0)
+
+
+def test_no_number_of_a_row_ends_the_broker(broker: Server, manager: Manager) -> None:
+    """A row that lives for 300,000 years was a commit that no broker could make: one after the other ended."""
+    epoch = broker.epoch
+    for batch, further in enumerate(({}, {"duplicate_id": ["d"]})):
+        for way, time_ms in enumerate((10**14, 10**16, 2**63 - 1)):
+            rows: dict[str, list[Any]] = {"body": ["1"], "time_to_live_ms": [time_ms], "priority": [2**62], **further}
+            stage(manager, f"hostile-{way}", batch, "a", rows, destination=f"hostile-{way}-{batch}")
+            assert ask(manager, "publish", f"hostile-{way}", batch=batch, stages="a")["published"] == 1
+            assert [message.body for message in received(broker, f"hostile-{way}-{batch}", 1)] == ["1"]
+    for batch, delay_ms in enumerate((10**14, 10**16, 2**63 - 1)):
+        stage(manager, "later", batch, "a", {"body": ["1"], "delivery_delay_ms": [delay_ms]}, destination="later")
+        assert ask(manager, "publish", "later", batch=batch, stages="a")["published"] == 1
+    assert received(broker, "later", 0) == []
+    assert broker.epoch == epoch
+
+
+def test_a_stage_that_no_store_can_keep_is_refused_when_it_is_published(broker: Server, manager: Manager) -> None:
+    """Its file is of another version, or of a client that found a way: each primary ended of it."""
+    epoch = broker.epoch
+    message = MessageRecord("unsound", False, 4, 0, 0, b"d", "", "ID:1", b"body")
+    for batch, changed in enumerate(({"expires_us": -5}, {"deliver_us": limits.TIME_MS_MAX * 2000})):
+        path = path_of(broker.store, "unsound", batch, "a")
+        write_stage(path, iter([message, msgspec.structs.replace(message, **changed)]))
+        for _ in range(2):
+            status, why = manager.ask("publish", "unsound", "stage", batch=batch, stages="a")
+            assert (status, "cannot be published" in why) == (503, True)
+    assert received(broker, "unsound", 0) == []
+    assert broker.epoch == epoch
+
+
+def test_a_row_that_stands_for_a_large_message_of_others_is_refused(manager: Manager) -> None:
+    with pytest.raises(flight.FlightServerError, match="ends as no message may"):
+        stage(manager, "forged", 0, "a", {"body": [bytes(40) + STUB_MARK]}, destination="forged")

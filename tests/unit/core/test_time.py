@@ -5,6 +5,7 @@ import pytest
 from legato import limits
 from legato.core.facts import MessageMoved
 from legato.core.settings import AddressSettings
+from legato.core.traits import Traits
 from tests.support.scenario import Scenario
 
 SECOND_US = 1_000_000
@@ -192,3 +193,23 @@ def test_what_is_due_goes_once_even_if_an_earlier_commit_ends_meanwhile() -> Non
     s.broker.tick(s.now_us + 2 * SECOND_US)
     s.run()
     assert s.received(consumer) == [b"later"]
+
+
+def test_very_many_messages_may_be_due_in_the_last_instant() -> None:
+    """Behind it there is no place: the broker ended when the first of them became durable."""
+    s = Scenario()
+    s.publish("q", b"first", deliver_us=limits.TIME_MS_MAX * 1000)
+    schedule = s.broker.router.open_schedule
+    assert schedule is not None
+    others = {limits.TIME_MS_MAX << 14 | number for number in range(1 << 14)}
+    schedule.uncommitted.update(others)
+    queue = s.broker.directory.queue("q")
+    for name, due_us in (("second", limits.TIME_MS_MAX * 1000), ("third", limits.TIME_MS_MAX * 1_000_000)):
+        s.broker.publisher.publish(queue, name.encode(), name, name.encode(), Traits(deliver_us=due_us))
+    schedule.uncommitted.difference_update(others)
+    s.run()
+    assert s.confirmed == [b"first", b"second", b"third"]
+    consumer = s.consumer("q", 10)
+    s.now_us = limits.TIME_MS_MAX * 1000
+    s.wait(1)
+    assert sorted(s.received(consumer)) == [b"first", b"second", b"third"]

@@ -23,6 +23,7 @@ from legato.bulk.stage_files import (
     read_stage,
     remove_stages,
 )
+from legato.bulk.stored_stages import checked
 from legato.core.broker import Broker
 from legato.core.producers import ONCE_PREFIX, SINK_PREFIX
 from legato.core.published_batches import BatchIdentity
@@ -221,8 +222,8 @@ class Stages:
         part = -(-len(stages) // _READERS) or 1
 
         def read(some: list[str]) -> list[Record]:
-            paths = [self._path(pending.transactional_id, pending.batch, stage) for stage in some]
-            return [record for path in paths for record in read_stage(path)]
+            paths = [(stage, self._path(pending.transactional_id, pending.batch, stage)) for stage in some]
+            return [record for stage, path in paths for record in checked(stage, read_stage(path))]
 
         parts = [stages[begin : begin + part] for begin in range(0, len(stages), part)]
         found = await asyncio.gather(*[loop.run_in_executor(None, read, some) for some in parts])

@@ -42,8 +42,6 @@ JMS_DESTINATION = "x-opt-jms-dest"
 _CAPABILITIES: dict[object, tuple[str, ...]] = {0: ("queue",), 1: ("topic",), 2: ("queue",), 3: ("topic",)}
 """By the number in the annotation (amqp.md A9)."""
 _NUMBER_MAX = 1 << 62
-_TIME_MS_MAX = (1 << 42) - 1
-"""Later times are as good as never: in the year 2109."""
 
 
 class Transfers:
@@ -332,8 +330,8 @@ def traits_of(special: DeliveryOptions, now_us: int) -> Traits:
         deliver_ms = 0
     return Traits(
         special.priority,
-        min(expires_ms, _TIME_MS_MAX) * 1000,
-        min(deliver_ms, _TIME_MS_MAX) * 1000,
+        min(expires_ms, limits.TIME_MS_MAX) * 1000,
+        min(deliver_ms, limits.TIME_MS_MAX) * 1000,
         special.group,
         special.closes_group,
         special.duplicate_id,
