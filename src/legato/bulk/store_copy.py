@@ -97,26 +97,47 @@ class StoreCopies:
     def _data(self) -> Iterator[bytes]:
         if not self._busy.acquire(blocking=False):
             raise ValueError("Another copy of this store is being made: wait until that is done.")
-        reading, writing = socket.socketpair()
-        writing.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _time_value(self._stalled_s))
-        failures: list[StoreError] = []
-
-        def copy() -> None:
-            with writing:
-                try:
-                    self._store.write_copy(writing.fileno())
-                except StoreError as error:
-                    failures.append(error)
-                finally:
-                    self._busy.release()
-
-        threading.Thread(target=copy, name="legato-store-copy", daemon=True).start()
+        failures: list[Exception] = []
+        try:
+            reading = self._begin(failures)
+        except BaseException as error:
+            # No thread is there to do it.
+            self._busy.release()
+            if isinstance(error, (OSError, RuntimeError)):  # No more files, or no more threads.
+                raise StoreError(f"a copy of the store in {self._store.path} cannot be begun: {error}") from error
+            raise
         # Should nobody want it any more, LMDB's next write fails.
         with reading:
             while piece := reading.recv(PIECE_BYTES, socket.MSG_WAITALL):
                 yield piece
         if failures:
             raise failures[0]
+
+    def _begin(self, failures: list[Exception]) -> socket.socket:
+        """Have a thread copy; `failures` gets why it failed.
+
+        Returns:
+            Where the bytes come. The thread gives `_busy` back.
+        """
+        reading, writing = socket.socketpair()
+
+        def copy() -> None:
+            with writing:
+                try:
+                    self._store.write_copy(writing.fileno())
+                except Exception as error:
+                    failures.append(error)
+                finally:
+                    self._busy.release()
+
+        try:
+            writing.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _time_value(self._stalled_s))
+            threading.Thread(target=copy, name="legato-store-copy", daemon=True).start()
+        except BaseException:
+            reading.close()
+            writing.close()
+            raise
+        return reading
 
 
 def _pieces(path: Path) -> Iterator[bytes]:

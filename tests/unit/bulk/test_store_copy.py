@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import errno
+import socket
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -111,6 +114,33 @@ def test_a_copy_whose_taker_is_gone_ends(store: LmdbStore) -> None:
     while copies.is_copying:
         assert time.monotonic() < deadline, "the copy goes on"
         time.sleep(0.01)
+
+
+@pytest.mark.parametrize(("module", "name"), [(socket, "socketpair"), (threading.Thread, "start")])
+def test_a_copy_that_cannot_be_begun_leaves_the_next_one_alone(
+    store: LmdbStore, monkeypatch: pytest.MonkeyPatch, module: Any, name: str
+) -> None:
+    """Without files or threads for a moment, another copy was said to be under way until the broker ended."""
+    copies = StoreCopies(store)
+
+    def fail(*_: object) -> None:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    made: list[socket.socket] = []
+
+    def pair() -> tuple[socket.socket, ...]:
+        made.extend(socketpair())
+        return tuple(made)
+
+    socketpair = socket.socketpair
+    with monkeypatch.context() as patch:
+        patch.setattr(socket, "socketpair", pair)
+        patch.setattr(module, name, fail)
+        with pytest.raises(StoreError, match=r"cannot be begun: .*Too many open files"):
+            rows(copies.stream())
+    assert not copies.is_copying
+    assert [each.fileno() for each in made] == [-1] * len(made)
+    assert rows(copies.stream())[-1][0] == END
 
 
 def test_rows_are_of_one_schema(store: LmdbStore) -> None:
