@@ -84,9 +84,12 @@ class Index:
         self._entries: dict[str, Entry] = {}
         self._causes: list[Cause] | None = None
         self._looking: threading.Thread | None = None
-        self._found = 0
         self._seen = (-1, -1)
         """What the broker had stored in and taken from the queue when the last look began."""
+        self._same = 0
+        """Dead letters that the last look through all found under names of others."""
+        self._incomplete = False
+        """Whether there are more than were found: the youngest alone were looked for, and others came as well."""
         self._looked_s = 0.0
         self._took_s = 0.0
         self._bodies: dict[str, Letter] = {}
@@ -100,12 +103,15 @@ class Index:
         counters = (int(row["stored"]), int(row["consumed"]))
         with self._lock:
             thread = self._looking
-            if thread is None and counters != self._seen and not self._stopped:
+            if thread is None and (counters != self._seen or self._incomplete) and not self._stopped:
                 pause_s = max(LOOK_AGAIN_S, LOOK_AGAIN_TIMES * self._took_s)
-                grown = counters[1] == self._seen[1] and self._newest_ms() > 0
+                grown = counters[1] == self._seen[1] and self._newest_ms() > 0 and not self._incomplete
                 if grown or self._seen == (-1, -1) or time.monotonic() - self._looked_s > pause_s:
                     thread = threading.Thread(
-                        target=self._run, args=(counters, grown), name="look through dead letters", daemon=True
+                        target=self._run,
+                        args=(counters, int(row["depth"]), grown),
+                        name="look through dead letters",
+                        daemon=True,
                     )
                     self._looking = thread
                     thread.start()
@@ -115,7 +121,7 @@ class Index:
     def _newest_ms(self) -> int:
         return max((entry.dead_since_ms for entry in self._entries.values()), default=0)
 
-    def _run(self, counters: tuple[int, int], grown: bool) -> None:
+    def _run(self, counters: tuple[int, int], depth: int, grown: bool) -> None:
         began_s = time.monotonic()
         try:
             if grown:
@@ -124,17 +130,21 @@ class Index:
             else:
                 selector, found = "", {}
             interned: dict[str, str] = {}
-            room = LETTERS_MAX - len(found)
+            room, looked_at = LETTERS_MAX - len(found), 0
             for number, letter in enumerate(letters_of(self._link.connection(), self.queue, room, selector)):
                 if self._stopped:
                     return
                 entry = entry_of(letter, interned)
                 found[entry.name] = entry
-                self._found = number + 1
+                looked_at = number + 1
                 if number % 2000 == 1999 and not grown and len(found) > len(self._entries):
                     with self._lock:
                         self._entries, self._causes = dict(found), None
             with self._lock:
+                if not grown:
+                    self._same = looked_at - len(found)
+                # What is moved here died long ago, perhaps.
+                self._incomplete = grown and len(found) + self._same < min(depth, LETTERS_MAX)
                 self._entries, self._causes, self._seen, self.error = found, None, counters, ""
         except JMSError as error:
             self.error = str(error)

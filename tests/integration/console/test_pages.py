@@ -178,6 +178,25 @@ def test_muted_dead_letters_are_put_aside_with_a_reason_and_come_back(
     assert [letter.message_id for letter in legato_broker.dead_letters("orders")] == ids[:1]
 
 
+def test_dead_letters_that_come_back_are_seen_though_others_died_after_them(
+    legato_broker: LocalBroker, visitor: Visitor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They keep the time of their death, and only those as young as the youngest were looked for."""
+    monkeypatch.setattr("legato.console.dead_letter_index.LOOK_AGAIN_S", 0.0)
+    ids = bury(legato_broker, "orders", 2)
+    dead_ms = int(time.time() * 1000)
+    eventually(lambda: int(time.time() * 1000) > dead_ms)
+    ids += bury(legato_broker, "orders", 1)
+    visitor.see("/dead-letters/queue", queue="DLQ.orders")
+    visitor.send("/dead-letters/mute", queue="DLQ.orders", id=ids[:2], reason="test data")
+    for where in ("DLQ.orders", "DLQ.orders", "MUTED.DLQ.orders"):
+        visitor.see("/dead-letters/queue", queue=where)
+    for id in ids[1::-1]:
+        visitor.send("/dead-letters/unmute", queue="MUTED.DLQ.orders", id=id)
+    eventually(lambda: ids[0] in visitor.see("/dead-letters/queue", queue="DLQ.orders"))
+    assert ids[1] in visitor.see("/dead-letters/queue", queue="DLQ.orders")
+
+
 def test_a_dead_letter_is_edited_and_sent_back(legato_broker: LocalBroker, visitor: Visitor) -> None:
     [id] = bury(legato_broker, "orders", 1)
     visitor.see("/dead-letters/letter", queue="DLQ.orders", id=id)
