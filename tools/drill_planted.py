@@ -88,6 +88,30 @@ PLANTED: dict[str, Planted] = {
             ),
         ),
     ),
+    "healthy-messages-die": Planted(
+        "Each rollback counts as all the deliveries that a message may have.",
+        "--faults cut --count 1 --seed 1",
+        "died: message",
+        (
+            Change(
+                "core/redelivery.py",
+                "        message.count += 1\n",
+                "        message.count += 10 if cause == 'rollback' else 1\n",
+            ),
+        ),
+    ),
+    "clients-leave-unasked": Planted(
+        "A process of clients ends before it is asked to, with exit code 0 (the drill's own defect).",
+        "--faults cut --count 2 --seed 1",
+        "ended before it was asked to stop",
+        (
+            Change(
+                "drill/clients.py",
+                "                for client in as_completed(running):\n",
+                "                for client in []:\n",
+            ),
+        ),
+    ),
     "interrupted-receive-keeps": Planted(
         "A receive() that is interrupted does not put back the message that it was about to return.",
         "--faults cut --count 12 --seed 1 --every 5",

@@ -27,7 +27,8 @@ class CancellingForwarder:
     """Receives, sends on and commits, as forwarders do; every third call is cancelled.
 
     A cancelled `receive()` loses nothing. After a cancelled `send()` nobody knows whether the message is part of the
-    transaction, so that is rolled back. A cancelled `commit()` is called again, which tells its outcome.
+    transaction, so that is rolled back. A cancelled `commit()` is called again, which tells its outcome. What has come
+    back too often is not rolled back by chance any more: it would become a dead letter.
     """
 
     def __init__(
@@ -50,6 +51,8 @@ class CancellingForwarder:
         self._lenient = lenient
         self._number = forwarded.last_number
         self._chance = random.Random()
+        self._in_earnest = False
+        """Whether nothing is cancelled or rolled back for now."""
 
     @classmethod
     async def create(
@@ -72,7 +75,7 @@ class CancellingForwarder:
         """Receive until all producers have ended (`stop`) and nothing more can come."""
         while not (stop.is_set() and self._account.complete):
             received = await self._receive_some()
-            if received and self._one_in(ROLLED_BACK_ONE_IN):
+            if received and not self._in_earnest and self._one_in(ROLLED_BACK_ONE_IN):
                 await self._roll_back(received, [])
             elif received:
                 await self._forward(received)
@@ -80,6 +83,7 @@ class CancellingForwarder:
 
     async def _receive_some(self) -> list[Identity]:
         received: list[Identity] = []
+        self._in_earnest = False
         while len(received) < MESSAGES_PER_COMMIT_MAX:
             wait_s = NEXT_WAIT_S if received else FIRST_WAIT_S
             try:
@@ -92,6 +96,7 @@ class CancellingForwarder:
             if message is None:
                 break
             assert isinstance(message, Message)
+            self._in_earnest |= self._account.spares(message)
             received.append(self._account.see(message))
         return received
 
@@ -149,7 +154,7 @@ class CancellingForwarder:
         Raises:
             asyncio.CancelledError: it was cancelled.
         """
-        if not self._one_in(CANCELLED_ONE_IN):
+        if self._in_earnest or not self._one_in(CANCELLED_ONE_IN):
             return await call()
         task = asyncio.ensure_future(call())
         if self._one_in(2):

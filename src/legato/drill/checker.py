@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from legato.drill.letters import DeadLetter
 from legato.drill.records import (
     DONE,
     MAYBE,
@@ -69,7 +70,8 @@ class Finding:
         wrong_flags: came again without saying so (promise 4).
         falsely_told: the producer was told that they are not stored, and they came; or nobody had sent them.
         again: came again, and said so, as they may.
-        dead_lettered: nobody could acknowledge them, and they wait in a dead-letter queue.
+        died: wait in a dead-letter queue, and no consumer had refused them.
+        dead_lettered: wait in a dead-letter queue because consumers refused them, as they were to.
         taken_along: a client was killed while `receive()` returned them, acknowledged, as it does in AUTO and DUPS_OK.
     """
 
@@ -80,6 +82,7 @@ class Finding:
     duplicated: int = 0
     wrong_flags: int = 0
     falsely_told: int = 0
+    died: int = 0
     again: int = 0
     dead_lettered: int = 0
     taken_along: int = 0
@@ -90,14 +93,15 @@ class Finding:
     @property
     def holds(self) -> bool:
         """Whether nothing is wrong."""
-        return not (self.lost or self.duplicated or self.wrong_flags or self.falsely_told)
+        return not (self.lost or self.duplicated or self.wrong_flags or self.falsely_told or self.died)
 
 
-def judge_records(directory: Path, dead: frozenset[tuple[str, Identity]] = frozenset()) -> list[Finding]:
+def judge_records(directory: Path, dead: frozenset[DeadLetter] = frozenset()) -> list[Finding]:
     """Verdict over all records of a directory, by subscription.
 
     Args:
-        dead: messages that wait in dead-letter queues, with the flow that they came from.
+        dead: messages that wait in dead-letter queues. One that was not to die is a complaint, of a finding of its own
+            where nobody has records of that subscription.
 
     Raises:
         ValueError: a file is no record.
@@ -109,10 +113,10 @@ def judge_records(directory: Path, dead: frozenset[tuple[str, Identity]] = froze
         if isinstance(head, Consuming):
             found = received.setdefault(head.subscription, ReceivedRecords(head.flow, head.told, head.exactly_once))
             _add_received(found, head, lines)
-    return [
-        _judge(name, sent[found.flow], found, {message for flow, message in dead if flow == found.flow})
-        for name, found in sorted(received.items())
-    ]
+    findings = {name: _judge(name, sent[found.flow], found, dead) for name, found in sorted(received.items())}
+    for letter in sorted((letter for letter in dead if not letter.is_planned), key=str):
+        _add_death(findings.setdefault(letter.subscription, Finding(letter.subscription, flow=letter.flow)), letter)
+    return list(findings.values())
 
 
 def sent_by_flow(directory: Path) -> defaultdict[str, SentRecords]:
@@ -184,7 +188,21 @@ def _taken_along(lost: set[Identity], sent: SentRecords, kills: Iterable[Identit
     return taken
 
 
-def _judge(subscription: str, sent: SentRecords, received: ReceivedRecords, dead: set[Identity]) -> Finding:
+def _add_death(finding: Finding, letter: DeadLetter) -> None:
+    finding.died += 1
+    if finding.died <= EXAMPLES_MAX:
+        identity = letter.identity
+        what = f"message {identity.number} of {identity.producer}" if identity else "a message that is no producer's"
+        finding.examples.append(
+            f"died: {what} in {letter.subscription} is a dead letter ({letter.why}), and no consumer was to refuse it"
+        )
+
+
+def _judge(subscription: str, sent: SentRecords, received: ReceivedRecords, letters: frozenset[DeadLetter]) -> Finding:
+    # What dies in the queue that producers send to cannot come out at the other end of its way.
+    places = {subscription, received.flow}
+    dead = {letter.identity for letter in letters if letter.subscription in places and letter.identity is not None}
+    planned = {letter.identity for letter in letters if letter.subscription == subscription and letter.is_planned}
     seen = received.seen.keys()
     exact = {message for message in seen if message.producer not in sent.resending}
     known = sent.stored | sent.refused | sent.unsure
@@ -195,7 +213,7 @@ def _judge(subscription: str, sent: SentRecords, received: ReceivedRecords, dead
         "falsely_told": (seen & sent.refused) | (seen - known),
     }
     finding = Finding(subscription, len(sent.stored), len(seen), exactly_once=received.exactly_once, flow=received.flow)
-    finding.dead_lettered = len((sent.stored & dead) - received.arrived)
+    finding.dead_lettered = len((sent.stored & planned) - received.arrived)
     finding.again = sum(times > 1 for times in received.seen.values())
     taken_along = _taken_along(wrong["lost"], sent, received.kills)
     wrong["lost"] -= taken_along

@@ -4,13 +4,17 @@ from legato.client import AcknowledgeMode, Message
 from legato.core.dead_letters import DEAD_LETTER_COUNT
 from legato.drill.client_totals import Counts, FlowProgress
 from legato.drill.load import Client, Work
-from legato.drill.messages import check, identity_of, source_of
+from legato.drill.messages import MutilatedError, check, identity_of, is_to_die, source_of
 from legato.drill.records import Consuming, Identity, RecordWriter
 from legato.failpoints import DrillOrders, Point
 
 FIRST_WAIT_S = 0.25
 NEXT_WAIT_S = 0.02
 ROLLBACK_PAUSE_S = 0.5
+SPARED_FROM_DELIVERY = 4
+"""From this delivery on a client takes care that a message is not delivered as often as it may be: no fault of the
+broker's would have killed it then.
+"""
 MESSAGES_AT_ONCE = 20
 
 MODES = {
@@ -76,12 +80,18 @@ class ClientHistory:
         flagged = message.redelivered or DEAD_LETTER_COUNT in message.properties
         self._record.seen(identity, flagged)
         check(message, self._client.trait, self._client.selector)
+        if DEAD_LETTER_COUNT in message.properties and not is_to_die(self._client.flow, identity):
+            raise MutilatedError(f"{message.message_id} was a dead letter, and no consumer had refused it.")
         if self._end_to_end is not None:
             source = self._sources[identity] = source_of(message)
             self._end_to_end.seen(source, message.redelivered)
         self._counts.add("seen")
         self.heard()
         return identity
+
+    def spares(self, message: Message) -> bool:
+        """Whether the client is to be done with the message now: without rolling back by chance, and soon."""
+        return message.delivery_count >= SPARED_FROM_DELIVERY
 
     def heard(self) -> None:
         """Something came: there may be more."""

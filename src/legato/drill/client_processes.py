@@ -33,6 +33,8 @@ class Member:
         self.ended = False
         self.dying = False
         """It was killed on purpose, and its end is no news."""
+        self.asked = False
+        """It was asked to stop, and is to end."""
         self.before = Totals(stored=0, seen=0, rolled_back=0)
         """What its earlier lives did."""
         self.totals = Totals(stored=0, seen=0, rolled_back=0)
@@ -85,7 +87,7 @@ class ClientProcesses:
         self._start(self.members.setdefault(JAVA_NAME, Member(JAVA_NAME, program, arguments)))
 
     def _start(self, member: Member) -> None:
-        member.ready = member.dying = False
+        member.ready = member.dying = member.asked = False
         member.before = _sum([member.before, member.totals])
         member.totals = Totals(stored=0, seen=0, rolled_back=0)
         member.child = Child(
@@ -101,6 +103,8 @@ class ClientProcesses:
     def kill(self, member: Member) -> None:
         """SIGKILL: it tells nobody."""
         assert member.child is not None
+        if member.child.exit_code is not None and not member.ended:
+            self._ended(member, member.child)
         member.dying = True
         member.child.kill()
 
@@ -126,9 +130,11 @@ class ClientProcesses:
 
     def ask_to_stop(self, name: str) -> None:
         """Let a process finish what it does, and end."""
-        child = self.members[name].child
-        assert child is not None
-        child.ask_to_stop()
+        member = self.members[name]
+        assert member.child is not None
+        # One that has ended by now was not asked, even if nobody has read so yet.
+        member.asked = member.child.exit_code is None
+        member.child.ask_to_stop()
 
     def end(self) -> None:
         """Leave no process behind."""
@@ -201,6 +207,8 @@ class ClientProcesses:
         member.ended = True
         if child.exit_code != 0:
             self.complaints.append(f"The {child.name} ended with exit code {child.exit_code}: {child.last_words()}")
+        elif not member.asked:
+            self.complaints.append(f"The {child.name} ended before it was asked to stop: {child.last_words()}")
 
 
 def _sum(totals: Sequence[Totals]) -> Totals:

@@ -1,14 +1,12 @@
 """Audit of the broker's log of facts in plain Python, for machines without Spark and short drills."""
 
 from collections import Counter
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import assert_never
 
 from legato.client import Queue
 from legato.client.mapping.received import read_message
-from legato.core.dead_letters import ORIGINAL_DESTINATION
 from legato.core.fact_runs import numbers_of
 from legato.core.facts import (
     ActionAudited,
@@ -54,9 +52,8 @@ from legato.core.facts import (
     TransactionRolledBack,
 )
 from legato.core.schedule import unwrap
-from legato.drill.load import PICKY_FLOW
-from legato.drill.messages import identity_of, is_poisoned
-from legato.drill.records import Identity
+from legato.drill.letters import DeadLetter, letter_of
+from legato.drill.messages import identity_of, is_to_die
 from legato.store.lmdb import LmdbStore
 from legato.store.settling import settle_store
 
@@ -210,43 +207,41 @@ def audit_log(store_dir: Path) -> HistoryFinding:
         store.close()
 
 
-def dead_letters(store_dir: Path) -> frozenset[tuple[str, Identity]]:
-    """Messages in dead-letter queues, with the queue or topic that they come from.
+def dead_letters(store_dir: Path) -> frozenset[DeadLetter]:
+    """Messages in dead-letter queues.
 
-    What will be a dead letter, and waits for its next delivery, counts.
+    What is to be a dead letter, and waits for its next delivery, counts.
 
     Raises:
         StoreError: the store cannot be read.
     """
     settle_store(store_dir)
     store = LmdbStore(store_dir, read_only=True)
-    found: set[tuple[str, Identity]] = set()
+    found: set[DeadLetter] = set()
     try:
         for queue in (queue for queue in store.queues() if queue.kind == Kind.QUEUE):
             after = 0
             while page := store.messages(queue.queue, after, PAGE, PAGE_BYTES):
                 after = page[-1].seq
-                messages = [read_message(stored.body, Queue(queue.name), lambda message: None) for stored in page]
-                for message in messages:
-                    # A flow that failed behind its first stage is a dead letter without an identity, and forgives none.
-                    with suppress(ValueError):
-                        if ORIGINAL_DESTINATION in message.properties:
-                            found.add((str(message.properties[ORIGINAL_DESTINATION]), identity_of(message)))
+                for stored in page:
+                    letter = letter_of(read_message(stored.body, Queue(queue.name), lambda message: None))
+                    if letter is not None:
+                        found.add(letter)
         found |= _doomed(store)
     finally:
         store.close()
     return frozenset(found)
 
 
-def _doomed(store: LmdbStore) -> set[tuple[str, Identity]]:
-    """Messages that no consumer ever takes because a wrong clock put them off."""
+def _doomed(store: LmdbStore) -> set[DeadLetter]:
+    """Messages that are to die, and have not yet because a wrong clock put their next deliveries off."""
     queues = {queue.queue: queue for queue in store.queues()}
-    doomed: set[tuple[str, Identity]] = set()
+    doomed: set[DeadLetter] = set()
     for schedule in (queue for queue in queues.values() if queue.kind == Kind.SCHEDULE):
         for stored in store.messages(schedule.queue, 0, PAGE, PAGE_BYTES):
             scheduled = unwrap(stored.body)
             flow = queues[scheduled.node].name
             identity = identity_of(read_message(scheduled.body, Queue(flow), lambda message: None))
-            if flow.endswith(f".{PICKY_FLOW}") and is_poisoned(identity):
-                doomed.add((flow, identity))
+            if is_to_die(flow, identity):
+                doomed.add(DeadLetter(flow, flow, identity))
     return doomed

@@ -82,7 +82,8 @@ class Alarm:
 class InterruptedClient:
     """A consumer in the main thread, some of whose calls are interrupted; its session goes on.
 
-    An interrupted `receive()` loses nothing, so nothing is forgiven that would not be without interruptions.
+    An interrupted `receive()` loses nothing, so nothing is forgiven that would not be without interruptions. What has
+    come back too often is not rolled back by chance any more: it would become a dead letter.
 
     Args:
         transacted: whether its session is; otherwise it acknowledges in CLIENT mode.
@@ -99,6 +100,8 @@ class InterruptedClient:
         self._consumer = self._session.create_consumer(self._session.create_queue(client.flow))
         self._alarm = Alarm()
         self._chance = random.Random()
+        self._in_earnest = False
+        """Whether nothing is rolled back by chance for now."""
         connection.start()
 
     def run(self, stop: threading.Event) -> None:
@@ -106,7 +109,8 @@ class InterruptedClient:
         while not (stop.is_set() and self._account.complete):
             received = self._receive_some()
             if received:
-                self._work(received, roll_back=self._chance.random() * ROLLED_BACK_ONE_IN < 1)
+                by_chance = self._chance.random() * ROLLED_BACK_ONE_IN < 1
+                self._work(received, roll_back=by_chance and not self._in_earnest)
 
     def close(self) -> None:
         """Leave the session; the log says how often it was interrupted."""
@@ -119,6 +123,7 @@ class InterruptedClient:
 
     def _receive_some(self) -> list[tuple[Identity, Message]]:
         received: list[tuple[Identity, Message]] = []
+        self._in_earnest = False
         while len(received) < MESSAGES_PER_COMMIT_MAX:
             wait_s = NEXT_WAIT_S if received else FIRST_WAIT_S
             try:
@@ -131,6 +136,7 @@ class InterruptedClient:
             if outcome.value is None:
                 break
             assert isinstance(outcome.value, Message)
+            self._in_earnest |= self._account.spares(outcome.value)
             received.append((self._account.see(outcome.value), outcome.value))
         return received
 
@@ -174,7 +180,9 @@ class InterruptedForwarder(InterruptedClient):
             numbers.append(self._number)
             self._forwarded.sent(SENDING, [self._number])
             letter = TextMessage(text_of(Identity(self._client.name, self._number), source=source))
-            if self._alarm.call(lambda: self._producer.send(letter)) is None:  # noqa: B023 - called at once
+            if self._in_earnest:
+                self._producer.send(letter)
+            elif self._alarm.call(lambda: self._producer.send(letter)) is None:  # noqa: B023 - called at once
                 self._roll_back(identities, numbers)
                 return
         self._account.trying(identities)

@@ -1,11 +1,8 @@
 """Management requests of a drill: a switchover, and the deletion of its queues and topics at the end."""
 
-from contextlib import suppress
-
 from legato.client import ConnectionFactory
 from legato.client.management import request, rows
-from legato.drill.messages import identity_of
-from legato.drill.records import Identity
+from legato.drill.letters import DeadLetter, letter_of
 
 DEAD = "DLQ."
 
@@ -19,22 +16,19 @@ def names(url: str, type: str, match: str) -> list[str]:
     return [str(row["name"]) for row in rows(url, type, match)]
 
 
-def dead_letters(url: str, prefix: str) -> frozenset[tuple[str, Identity]]:
-    """Messages in the drill's dead-letter queues, if these have their usual names, with their origin.
+def dead_letters(url: str, prefix: str) -> frozenset[DeadLetter]:
+    """Messages in the drill's dead-letter queues, if these have their usual names.
 
     Raises:
         JMSError: the broker does not let us know.
     """
-    found: set[tuple[str, Identity]] = set()
+    found: set[DeadLetter] = set()
     queues = names(url, "queue", f"{DEAD}{prefix}#")
     with ConnectionFactory(url).create_connection() as connection, connection.create_session() as session:
         connection.start()
         for name in queues:
             with session.create_browser(session.create_queue(name)) as browser:
-                for message in browser:
-                    # A flow that failed behind its first stage has no identity, and forgives none.
-                    with suppress(ValueError):
-                        found.add((name.removeprefix(DEAD), identity_of(message)))
+                found.update(letter for message in browser if (letter := letter_of(message)) is not None)
     return frozenset(found)
 
 

@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 
 from legato.client import Message, TextMessage
-from legato.drill.load import COLOURS, Trait
+from legato.drill.load import COLOURS, PICKY_FLOW, Trait
 from legato.drill.records import Identity
 from legato.errors import LegatoError
 
@@ -86,6 +86,11 @@ def check(message: Message, trait: Trait, selector: str) -> None:
 def is_poisoned(identity: Identity) -> bool:
     """Whether a picky consumer never processes a message."""
     return identity.number % POISONED_EVERY == 0
+
+
+def is_to_die(flow: str, identity: Identity) -> bool:
+    """Whether a message of that queue or topic is to become a dead letter: no other message of a drill's may."""
+    return flow.endswith(f".{PICKY_FLOW}") and is_poisoned(identity)
 
 
 def stumbles(identity: Identity) -> bool:

@@ -18,14 +18,15 @@ from legato.spark.result import AuditResult
 
 REPORT_DELAY_S = 0.3
 """A client reports a gap so much later than it ended."""
-COUNTS = ("sent", "received", "lost", "duplicated", "wrong_flags", "falsely_told")
+COUNTS = ("sent", "received", "lost", "duplicated", "wrong_flags", "falsely_told", "died")
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     """The numbers of a drill; also its JSON.
 
-    `lost`, `duplicated`, `wrong_flags` and `falsely_told` are those of `verdict.Finding`, over all subscriptions, with
-    what the broker's own history says added; None if nothing was found, and that history is incomplete.
+    `lost`, `duplicated`, `wrong_flags`, `falsely_told` and `died` are those of `checker.Finding`, over all
+    subscriptions, with what the broker's own history says added; None if nothing was found, and that history is
+    incomplete.
     `configurations` has the same of each, by its name; `exactly_once` adds up those in which all producers number their
     messages and all consumers work in transactions.
     """
@@ -36,6 +37,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     duplicated: int | None
     wrong_flags: int
     falsely_told: int
+    died: int
     sent: int
     received: int
     again: int
@@ -99,6 +101,7 @@ def outcome_of(
         duplicated=duplicated or (0 if complete else None),
         wrong_flags=sum(finding.wrong_flags for finding in findings),
         falsely_told=sum(finding.falsely_told for finding in findings),
+        died=sum(finding.died for finding in findings),
         sent=sum({finding.flow or finding.subscription: finding.sent for finding in findings}.values()),
         received=sum(finding.received for finding in findings),
         again=sum(finding.again for finding in findings),
@@ -172,9 +175,10 @@ COLUMNS = {
     "duplicated": "twice",
     "wrong_flags": "wrong flags",
     "falsely_told": "falsely told",
+    "died": "died",
 }
 """Fields of a finding, and what a table calls them."""
-_WRONG = ("lost", "duplicated", "wrong_flags", "falsely_told")
+WRONG = ("lost", "duplicated", "wrong_flags", "falsely_told", "died")
 
 
 def outcome_table(outcome: Outcome) -> Group:
@@ -184,7 +188,7 @@ def outcome_table(outcome: Outcome) -> Group:
     for title in COLUMNS.values():
         table.add_column(title, justify="right", no_wrap=True)
     for name, row in outcome.configurations.items():
-        cells = [Text(f"{row[each]:,}", "bold red" if each in _WRONG and row[each] else "") for each in COLUMNS]
+        cells = [Text(f"{row[each]:,}", "bold red" if each in WRONG and row[each] else "") for each in COLUMNS]
         table.add_row(name + (" *" if row["exactly_once"] else ""), *cells)
     notes = [Text(f"- {note}", style="dim") for note in outcome.notes]
     sentences = [Text(f"✗ {sentence}", style="red") for sentence in outcome.complaints]
@@ -201,6 +205,7 @@ def verdict_line(outcome: Outcome) -> str:
         f"{'✓' if outcome.passes else '✗'} {outcome.faults:,} faults, {outcome.takeovers:,} takeovers, "
         f"{outcome.sent:,} messages confirmed: {_known(outcome.lost)} lost, {_known(outcome.duplicated)} done twice, "
         f"{outcome.wrong_flags:,} wrong flags, {outcome.falsely_told:,} falsely told"
-        f"; in transactions {outcome.exactly_once['duplicated']:,} of {outcome.exactly_once['sent']:,} done twice"
+        + (f", {outcome.died:,} died" if outcome.died else "")
+        + f"; in transactions {outcome.exactly_once['duplicated']:,} of {outcome.exactly_once['sent']:,} done twice"
         + ("" if outcome.passes else f"; {len(outcome.complaints)} complaints")
     )

@@ -8,14 +8,12 @@ from markupsafe import Markup
 
 from legato.drill.charts import FAMILIES, STEP_S, clients_chart, gaps_chart, takeovers_chart
 from legato.drill.faults import POINTS
-from legato.drill.outcome import COLUMNS, Outcome, fault_of, verdict_line
+from legato.drill.outcome import COLUMNS, WRONG, Outcome, fault_of, verdict_line
 from legato.drill.result import RunResult, Struck
 from legato.spark.quantities import duration
 from legato.spark.report import page
 from legato.spark.report.audit_page import write_report
 from legato.spark.result import AuditResult
-
-WRONG = ("lost", "duplicated", "wrong_flags", "falsely_told")
 
 
 def write_page(path: Path, outcome: Outcome, result: RunResult, audit: AuditResult | None) -> None:
@@ -63,6 +61,7 @@ def _tiles(outcome: Outcome) -> Markup:
         ),
         page.tile("wrong redelivered flags", f"{outcome.wrong_flags:,}", good=not outcome.wrong_flags),
         page.tile("falsely told", f"{outcome.falsely_told:,}", good=not outcome.falsely_told),
+        page.tile("died, and were not to", f"{outcome.died:,}", good=not outcome.died),
     ]
     note = "what clients have on record, each for itself"
     return page.section("What clients say", note, page.tiles(tiles))

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass, field
 
+from legato.drill.letters import DeadLetter
 from legato.drill.pair import EpochSpan
-from legato.drill.records import Identity
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class RunResult:
     seconds: float = 0.0
     samples: list[tuple[float, int, int]] = field(default_factory=list)
     """Seconds since the load began, and the totals of `stored` and `seen` by then."""
-    dead: frozenset[tuple[str, Identity]] = frozenset()
+    dead: frozenset[DeadLetter] = frozenset()
     """With brokers that are not the drill's own, what waited in dead-letter queues at the end."""
     disk_bytes_max: int = 0
     memory_bytes_max: int = 0

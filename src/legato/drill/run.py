@@ -278,6 +278,11 @@ class Run:
             self._strike(injector, strike)
         if end_at is not None and not self._crew.ended and options.count is None:
             self._calm(max(0.0, end_at - time.monotonic()))
+        missing = (options.count or 0) - len(self.result.strikes)
+        if missing > 0 and end_at is None:
+            self.result.complaints.append(
+                f"The drill was to have {options.count:,} faults, and ended before the last {missing:,} of them."
+            )
         self.result.points_reached = injector.points_reached
         self.result.clients_killed = injector.clients_killed
 

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from legato.drill.checker import Finding, judge_records
+from legato.drill.letters import DeadLetter
 from legato.drill.records import (
     REFUSED,
     SENDING,
@@ -44,7 +45,7 @@ def receive(
             record.done([Identity("p", number) for number in numbers])
 
 
-def judge(records: Path, dead: frozenset[tuple[str, Identity]] = frozenset()) -> Finding:
+def judge(records: Path, dead: frozenset[DeadLetter] = frozenset()) -> Finding:
     (finding,) = judge_records(records, dead)
     return finding
 
@@ -76,12 +77,67 @@ def test_a_message_whose_acknowledgement_may_have_succeeded_is_not_lost(records:
     assert judge(records).holds
 
 
-def test_a_dead_letter_is_not_lost_but_one_of_another_flow_is_no_excuse(records: Path) -> None:
-    send(records, {STORED: [4]})
-    finding = judge(records, frozenset({("q", Identity("p", 4))}))
+def subscribe(records: Path, flow: str, subscription: str, *numbers: int) -> None:
+    """Messages 39 and 40 are stored in a flow, and a subscription of it is done with some of them."""
+    with RecordWriter(records, "p", Producing("p", flow)) as record:
+        record.sent(STORED, [39, 40])
+    with RecordWriter(records, subscription.replace("/", "-"), Consuming(subscription, flow)) as record:
+        for number in numbers:
+            record.seen(Identity("p", number), redelivered=False)
+            record.done([Identity("p", number)])
+
+
+PICKY = "drill.7.picky"
+
+
+def test_what_the_drill_has_die_is_not_lost(tmp_path: Path) -> None:
+    subscribe(tmp_path, PICKY, PICKY, 39)
+    finding = judge(tmp_path, frozenset({DeadLetter(PICKY, PICKY, Identity("p", 40))}))
     assert finding.holds
-    assert finding.dead_lettered == 1
-    assert judge(records, frozenset({("elsewhere", Identity("p", 4))})).lost == 1
+    assert (finding.dead_lettered, finding.died) == (1, 0)
+
+
+@pytest.mark.parametrize("flow", [PICKY, "drill.7.transacted"])
+def test_a_healthy_message_that_dies_is_a_complaint_that_names_it(flow: str, tmp_path: Path) -> None:
+    subscribe(tmp_path, flow, flow, 40)
+    finding = judge(tmp_path, frozenset({DeadLetter(flow, flow, Identity("p", 39), "maximum deliveries")}))
+    assert not finding.holds
+    assert (finding.died, finding.lost, finding.dead_lettered) == (1, 0, 0)
+    assert f"message 39 of p in {flow} is a dead letter (maximum deliveries)" in finding.examples[0]
+
+
+def test_a_number_that_is_to_die_is_so_in_the_picky_flow_only(tmp_path: Path) -> None:
+    subscribe(tmp_path, "drill.7.auto", "drill.7.auto", 39)
+    finding = judge(tmp_path, frozenset({DeadLetter("drill.7.auto", "drill.7.auto", Identity("p", 40))}))
+    assert finding.died == 1
+
+
+def test_a_message_that_was_received_and_is_a_dead_letter_too_has_died(records: Path) -> None:
+    assert judge(records, frozenset({DeadLetter("q", "q", Identity("p", 2))})).died == 1
+
+
+def test_a_letter_of_one_subscription_excuses_no_loss_in_another(tmp_path: Path) -> None:
+    subscribe(tmp_path, "t", "t/alone", 40)
+    subscribe(tmp_path, "t", "t/together", 40)
+    findings = judge_records(tmp_path, frozenset({DeadLetter("t/alone", "t", Identity("p", 39))}))
+    assert {each.subscription: (each.died, each.lost) for each in findings} == {"t/alone": (1, 0), "t/together": (0, 1)}
+
+
+def test_a_letter_of_a_queue_that_nobody_has_records_of_is_a_complaint_too(records: Path) -> None:
+    letters = frozenset({DeadLetter("q.2", "q.2", None), DeadLetter("q.2", "q.2", Identity("p", 1))})
+    clean, finding = judge_records(records, letters)
+    assert clean.holds
+    assert (finding.subscription, finding.died) == ("q.2", 2)
+    assert any("a message that is no producer's in q.2" in example for example in finding.examples)
+
+
+def test_what_dies_at_the_beginning_of_its_way_is_not_lost_at_the_end_as_well(tmp_path: Path) -> None:
+    subscribe(tmp_path, "flows", "flows/end-to-end", 40)
+    findings = judge_records(tmp_path, frozenset({DeadLetter("flows", "flows", Identity("p", 39))}))
+    assert {each.subscription: (each.died, each.lost) for each in findings} == {
+        "flows/end-to-end": (0, 0),
+        "flows": (1, 0),
+    }
 
 
 def test_a_message_that_was_acknowledged_twice_is_done_twice(records: Path) -> None:

@@ -30,8 +30,9 @@ def test_a_drill_in_which_all_is_well_passes() -> None:
         (RunResult(), Finding("orders", 10, 9, lost=1, examples=["lost: message 3"]), HistoryFinding()),
         (RunResult(), CLEAN, HistoryFinding(lost=1, complaints=["2 messages wait, and 1 does"])),
         (RunResult(), Finding("orders"), HistoryFinding()),
+        (RunResult(), Finding("orders", 10, 9, died=1, examples=["died: message 3"]), HistoryFinding()),
     ],
-    ids=["a broker ended", "a client misses a message", "the log does not add up", "nothing happened at all"],
+    ids=["a broker ended", "a client misses a message", "the log does not add up", "nothing came", "a message died"],
 )
 def test_one_complaint_is_enough(result: RunResult, finding: Finding, history: HistoryFinding) -> None:
     outcome = outcome_of(7, result, [finding], None, history)
