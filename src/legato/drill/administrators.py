@@ -1,6 +1,7 @@
 """Administrators of a drill: they move, purge and reissue messages while clients work and brokers fail."""
 
 import threading
+from collections.abc import Callable
 
 from legato.client.management import request
 from legato.drill.load import Client, Work
@@ -36,11 +37,10 @@ class Administrator:
         while self._client.work is not Work.REISSUE and self._try(work) != 0:
             pass
 
-    def _try(self, work: object) -> int | None:
+    def _try(self, work: Callable[[], int]) -> int | None:
         """How many messages it was done with; None if that is not known."""
-        assert callable(work)
         try:
-            return int(work())
+            return work()
         except JMSError:
             return None
 
