@@ -16,6 +16,7 @@ from legato.core.facts import (
     MessageStored,
     MessageTaken,
     QueueDeleted,
+    TransactionCommitted,
 )
 from legato.core.queues import Queue
 from legato.core.settings import AddressSettings
@@ -62,6 +63,11 @@ class History:
         """Those that were cut off and may come back."""
         self.came = 0
         self.transactions: list[bytes] = []
+        self.cut_off: list[bytes] = []
+        """Those whose discharges may be repeated: their clients look for the outcome."""
+        self.committed: set[bytes] = set()
+        self.rolled_back: set[bytes] = set()
+        """Transactions by what somebody who discharged them was told."""
 
     def run(self, steps: int) -> None:
         steps_of = [
@@ -70,6 +76,7 @@ class History:
             (self.flow, 4),
             (self.settle, 8),
             (self.transact, 3),
+            (self.discharge_again, 2),
             (self.leave, 1),
             (self.be_cut_off, 1),
             (self.come_back, 2),
@@ -179,7 +186,14 @@ class History:
         broker.transactions.publish(transaction, broker.directory.queue("r"), b"blue in a transaction", "")
         if self.random.random() < 0.4:
             self.transactions.remove(txn)
-            broker.transactions.discharge(txn, "me", fail=self.random.random() < 0.4, token=txn)
+            fail = self.random.random() < 0.4
+            broker.transactions.discharge(txn, "me", fail=fail, token=(txn, fail))
+            self.cut_off.append(txn)
+
+    def discharge_again(self) -> None:
+        """A client whose commit was cut off asks for its outcome, on another connection: soon, late, or repeatedly."""
+        for txn in self.cut_off[-3:]:
+            self.s.broker.transactions.discharge(txn, "me again", fail=False, token=(txn, False))
 
     def leave(self) -> None:
         if consumer := self.some():
@@ -250,9 +264,16 @@ class History:
             case 3 if subscription := broker.subscriptions.find("two"):
                 broker.deletion.delete(subscription)
 
-    def crash(self) -> None:
+    def keep(self) -> None:
+        """What became visible of this epoch."""
         self.facts += self.s.facts
         self.confirmed += self.s.confirmed
+        self.committed.update(txn for txn, fail in self.s.discharged if not fail)
+        self.rolled_back.update(txn for txn, fail in self.s.discharged if fail)
+        self.rolled_back.update(txn for txn, _ in self.s.discharge_refused)
+
+    def crash(self) -> None:
+        self.keep()
         self.s = self.s.crash()
         self.away += self.applications.values()
         self.applications.clear()
@@ -289,8 +310,7 @@ class History:
             for consumer in greedy.values():
                 self.s.accept(consumer, *self.s.in_hand(consumer))
             self.s.wait(0.2)
-        self.facts += self.s.facts
-        self.confirmed += self.s.confirmed
+        self.keep()
 
 
 def check(history: History) -> None:
@@ -319,6 +339,9 @@ def check(history: History) -> None:
     assert left.keys() <= stored.keys(), "nothing leaves that was not there"
     stuck = {place: name for place, name in stored.items() if place not in left and place[0] not in deleted}
     assert not stuck, "nothing is stuck"
+    committed = {fact.txn for fact in history.facts if isinstance(fact, TransactionCommitted)}
+    assert history.committed <= committed, "what is told to be committed is"
+    assert not history.rolled_back & committed, "what is told to be rolled back is not committed"
     assert {body.decode() for body in history.confirmed if isinstance(body, bytes)} <= told | {""}
     for record in history.s.store.queues():
         if record.kind != 1:
