@@ -160,14 +160,28 @@ class Publisher:
     def publish_closely(self, node: Node, outgoing: Outgoing) -> bool:
         """Publish what is not plain, or to what is not; whether it was accepted."""
         duplicate_id = b"" if node.deleted else self._duplicates.duplicate_id_of(node, outgoing)
-        if duplicate_id and (first := self._duplicates.first_of(node, duplicate_id)) is not None:
-            self._duplicates.drop(node, duplicate_id, outgoing, first)
+        if self._drop_repeated(node, duplicate_id, outgoing):
             return True
         why = refusal(node)
         if why is not None:
             self._kernel.emit(Refuse(outgoing.token, *why))
             return False
+        self._enqueue(node, duplicate_id, outgoing)
+        return True
+
+    def publish_of_batch(self, node: Node, outgoing: Outgoing) -> None:
+        """Publish a message of what has been accepted as a whole: no limit counts any more."""
+        duplicate_id = self._duplicates.duplicate_id_of(node, outgoing)
+        if not self._drop_repeated(node, duplicate_id, outgoing):
+            self._enqueue(node, duplicate_id, outgoing)
+
+    def _drop_repeated(self, node: Node, duplicate_id: bytes, outgoing: Outgoing) -> bool:
+        first = self._duplicates.first_of(node, duplicate_id) if duplicate_id else None
+        if first is not None:
+            self._duplicates.drop(node, duplicate_id, outgoing, first)
+        return first is not None
+
+    def _enqueue(self, node: Node, duplicate_id: bytes, outgoing: Outgoing) -> None:
         if duplicate_id:
             self._duplicates.keep_id(node, duplicate_id, outgoing)
         self._router.enqueue(node, outgoing)
-        return True

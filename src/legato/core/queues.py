@@ -173,13 +173,25 @@ class Queue:
         if not self.limited:
             return None
         rooms = []
-        if self.settings.max_messages:
-            rooms.append(self.settings.max_messages - self.depth)
+        if (free := self.room_messages) is not None:
+            rooms.append(free)
         if self.settings.max_bytes:
             left = self.settings.max_bytes - self.bytes
             average = max(self.bytes // self.depth, 1) if self.depth > 0 else 1024
             rooms.append(max(left // average, 1) if left > 0 else 0)
         return max(min(rooms), 0)
+
+    @property
+    def room_messages(self) -> int | None:
+        """How many more messages it takes by their number alone; None if that has no limit."""
+        limited = self.limited and self.settings.max_messages
+        return max(self.settings.max_messages - self.depth, 0) if limited else None
+
+    @property
+    def room_bytes(self) -> int | None:
+        """How many more bytes it takes until it is full; None if they have no limit."""
+        limited = self.limited and self.settings.max_bytes
+        return max(self.settings.max_bytes - self.bytes, 0) if limited else None
 
     def review(self) -> None:
         """Settings or consumers changed."""

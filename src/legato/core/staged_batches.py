@@ -55,6 +55,21 @@ class StagedMessage(msgspec.Struct, frozen=True):
     traits: Traits
 
 
+class _Wanted:
+    """What a batch has for one address."""
+
+    __slots__ = ("count", "last", "size")
+
+    def __init__(self) -> None:
+        self.count = self.size = self.last = 0
+
+    def add(self, count: int, size: int, last: int) -> None:
+        """So many messages more, of which the last one may go past the limit, as one that comes by itself does."""
+        self.count += count
+        self.size += size
+        self.last = last
+
+
 class Stage:
     """Outcome of one batch: whom to tell, and what to undo if it finds no room."""
 
@@ -144,7 +159,7 @@ class StagedBatches:
         for message in messages:
             outgoing = Outgoing(message.body, message.message_id, None, message.traits)
             outgoing.producer, outgoing.number = producer.id, number
-            self._publisher.publish_closely(message.node, outgoing)
+            self._publisher.publish_of_batch(message.node, outgoing)
         stage.count += len(messages)
         published = BatchPublished(producer.id, number, stage.count, identity.digest, identity.stages)
         self._kernel.record(published)
@@ -207,18 +222,23 @@ class StagedBatches:
         self._stage(Stage(token, producer, 0))
 
     def _check_room(self, runs: Sequence[StagedRun], messages: Sequence[StagedMessage]) -> None:
-        wanted: dict[Node, int] = {}
+        """See that there is room for all of a batch: nobody is told of one row of it that there is none."""
+        wanted: dict[Node, _Wanted] = {}
         for run in runs:
-            wanted[run.queue] = wanted.get(run.queue, 0) + run.count
+            wanted.setdefault(run.queue, _Wanted()).add(run.count, run.size, run.size // max(run.count, 1))
         for message in messages:
-            wanted[message.node] = wanted.get(message.node, 0) + 1
-        for node, count in wanted.items():
+            size = len(message.body)
+            wanted.setdefault(message.node, _Wanted()).add(1, size, size)
+        for node, batch in wanted.items():
             why = refusal(node)
             if why is not None:
                 raise Refusal(why[1])
-            waits = node.settings.when_full in ("fail", "block")
-            if waits and (room := node.room) is not None and room < count:
-                raise Refusal(f"{node.address} has room for {room} messages; the batch has {count} ({FULL}).")
+            if node.settings.when_full not in ("fail", "block"):
+                continue
+            if (room := node.room_messages) is not None and room < batch.count:
+                raise Refusal(f"{node.address} has room for {room} messages; the batch has {batch.count} ({FULL}).")
+            if (room := node.room_bytes) is not None and (not room or room <= batch.size - batch.last):
+                raise Refusal(f"{node.address} has room for {room} bytes; the batch has {batch.size} ({FULL}).")
 
     def _store_run(self, run: StagedRun, stage: Stage) -> None:
         queue = run.queue

@@ -64,8 +64,21 @@ class Topic:
     @property
     def room(self) -> int | None:
         """How many more messages all subscriptions take; None if there is no limit."""
-        rooms = [room for queue in self.subscriptions.values() if (room := queue.room) is not None]
-        return min(rooms, default=None)
+        return self._least([queue.room for queue in self.subscriptions.values()])
+
+    @property
+    def room_messages(self) -> int | None:
+        """The same by their number alone."""
+        return self._least([queue.room_messages for queue in self.subscriptions.values()])
+
+    @property
+    def room_bytes(self) -> int | None:
+        """How many more bytes all subscriptions take; None if there is no limit."""
+        return self._least([queue.room_bytes for queue in self.subscriptions.values()])
+
+    @staticmethod
+    def _least(rooms: list[int | None]) -> int | None:
+        return min([room for room in rooms if room is not None], default=None)
 
 
 Node = Queue | Topic

@@ -19,6 +19,13 @@ from tests.integration.server.test_management import Manager
 from tests.support.amqp_peer import AmqpPeer
 from tests.support.server import Server, server
 
+CONFIGURATION = """
+[[address]]
+match = "limited"
+max_bytes = 1_000_000
+when_full = "fail"
+"""
+
 
 @pytest.fixture
 def manager(peer: AmqpPeer) -> Manager:
@@ -209,3 +216,15 @@ def test_a_stage_that_no_store_can_keep_is_refused_when_it_is_published(broker: 
 def test_a_row_that_stands_for_a_large_message_of_others_is_refused(manager: Manager) -> None:
     with pytest.raises(flight.FlightServerError, match="ends as no message may"):
         stage(manager, "forged", 0, "a", {"body": [bytes(40) + STUB_MARK]}, destination="forged")
+
+
+def test_a_batch_that_an_address_cannot_take_as_a_whole_is_refused(broker: Server, manager: Manager) -> None:
+    """Those from the eleventh on were lost, and all of them were told as published."""
+    rows = {"body": ["x" * 100_000] * 100, "duplicate_id": [str(row) for row in range(100)]}
+    stage(manager, "limited", 0, "a", rows, destination="limited")
+    for _ in range(2):
+        status, why = manager.ask("publish", "limited", "stage", batch=0, stages="a")
+        assert (status, "limited has room for 1000000 bytes" in why) == (503, True), why
+    stage(manager, "limited", 0, "b", {name: values[:9] for name, values in rows.items()}, destination="limited")
+    assert ask(manager, "publish", "limited", batch=0, stages="b")["published"] == 9
+    assert len(received(broker, "limited", 9)) == 9

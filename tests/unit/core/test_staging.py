@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -159,6 +159,48 @@ def test_a_full_address_refuses_a_batch_before_anything_is_stored(s: Scenario) -
         publish(s, 1, b"1", b"2", b"3")
     publish(s, 1, b"1", b"2")
     assert received(s) == [b"1", b"2"]
+
+
+@pytest.mark.parametrize("when_full", ["fail", "block"])
+@pytest.mark.parametrize("kind", ["run", "queue", "topic", "later"])
+def test_an_address_that_is_full_in_the_middle_of_a_batch_refuses_all_of_it(
+    s: Scenario, kind: str, when_full: Literal["fail", "block"]
+) -> None:
+    """The rows from there on were lost, and the batch was told as published."""
+    s.settings["q"] = s.settings["t"] = AddressSettings(max_bytes=1000, when_full=when_full, duplicate_window=100)
+    queue, topic = s.broker.directory.queue("q"), s.broker.directory.topic("t")
+    subscription = s.broker.subscriptions.subscribe(topic, "one", container="", durable=True, shared=True)
+    bodies = [b"%03d" % number + b"x" * 97 for number in range(11)]
+
+    def ask(count: int) -> None:
+        runs, messages = [], []
+        for number, body in enumerate(bodies[:count]):
+            if kind == "run":
+                runs.append(run_of(queue, body))
+            else:
+                due_us = s.now_us + 500_000 if kind == "later" else 0
+                traits = Traits(deliver_us=due_us, duplicate_id=b"%d" % number)
+                messages.append(StagedMessage(topic if kind == "topic" else queue, body, f"ID:{number}", traits))
+        s.broker.staged_batches.publish(SINK, 1, runs, messages, "t")
+        s.run()
+
+    with pytest.raises(Refusal, match="room for 1000 bytes; the batch has 1100"):
+        ask(11)
+    assert s.refused == {}
+    ask(10)
+    assert s.staged == {"t": 10}
+    s.wait(1)
+    assert s.received(s.consumer(subscription if kind == "topic" else queue, 100)) == bodies[:10]
+
+
+def test_the_last_message_of_a_batch_may_go_past_the_limit_as_any_other_may(s: Scenario) -> None:
+    s.settings["q"] = AddressSettings(max_bytes=1000, when_full="fail", duplicate_window=100)
+    queue = s.broker.directory.queue("q")
+    large = StagedMessage(queue, b"x" * 5000, "ID:1", Traits(duplicate_id=b"d"))
+    publish(s, 1, b"y" * 999, messages=(large,))
+    assert s.staged == {"t": 2}
+    with pytest.raises(Refusal, match="is full"):
+        publish(s, 2, b"z")
 
 
 def test_groups_are_looked_for_once_a_run_has_some(s: Scenario) -> None:
