@@ -110,7 +110,7 @@ def take(store: Path, to: Path, *, ledger: Path | None = None) -> Manifest:
     with new_directory(to) as partial, nullcontext() if ledger is None else being_read(ledger):
         settle_store(store)
         with _files(store) as environment:
-            copy_data(environment, partial)
+            copy_data(environment, partial, to)
         segments = {} if ledger is None else _copy_segments(ledger, partial / LEDGER_NAME, _state(partial).log_position)
         return complete(partial, taken_us, segments, copy_users(store, partial))
 
@@ -164,7 +164,7 @@ def restore(backup: Path, store: Path) -> Manifest:
             sync_directory(partial / LEDGER_NAME)
         if manifest.users_sha256:
             copy_file(backup / USERS_NAME, partial / USERS_NAME, manifest.users_sha256)
-        with _files(partial) as environment:
+        with _files(partial, store) as environment:
             read_format(environment, partial)
         _only_data(partial)
     return manifest
@@ -228,7 +228,7 @@ def _migrated(path: Path) -> Iterator[Path]:
         copy = Path(directory)
         try:
             with _files(path) as environment:
-                copy_data(environment, copy)
+                copy_data(environment, copy, copy)
             _forget_journal(copy)
             migrate(copy, keep=False)
             # It completes an early version of the present format.
@@ -242,9 +242,9 @@ def _migrated(path: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def _files(path: Path) -> Iterator[Any]:
-    """The environment of a store of any format that is known, to be read."""
-    with lmdb_errors(f"the store in {path}"):
+def _files(path: Path, named: Path | None = None) -> Iterator[Any]:
+    """The environment of a store of any format that is known, to be read; errors may name another directory."""
+    with lmdb_errors(f"the store in {named or path}"):
         environment = open_files(path, map_bytes=limits.STORE_MAP_BYTES_DEFAULT, sync=True, read_only=True)
         try:
             read_format(environment, path)

@@ -162,6 +162,13 @@ def open_files(path: Path, *, map_bytes: int, sync: bool, read_only: bool, metas
         _allocate_lock_table(path)
     elif not (path / DATA_NAME).exists():
         raise StoreError(f"there is no store in {path}")
+    elif not (path / LOCK_TABLE_NAME).exists():
+        try:
+            _allocate_lock_table(path)
+        except OSError as error:
+            if error.errno in _NO_ROOM:
+                raise
+            # LMDB does without one where nothing can be written at all, and says what it cannot do.
     environment = lmdb.open(
         str(path),
         map_size=map_bytes,
@@ -183,12 +190,25 @@ def open_files(path: Path, *, map_bytes: int, sync: bool, read_only: bool, metas
         raise
 
 
-def copy_data(environment: Any, directory: Path) -> None:
-    """Write a copy of a store's file, as of the last commit and without free pages, into an empty directory.
+def copy_data(environment: Any, directory: Path, to: Path) -> None:
+    """Write a copy of a store's file, as of the last commit and without free pages, into a directory without one.
 
     Commits go on meanwhile; what they free is used again when the copy is done.
+
+    Args:
+        to: what the copy is called when it cannot be written.
+
+    Raises:
+        StoreError: it cannot be written.
+        lmdb.Error: the store cannot be read; the caller has `lmdb_errors`.
     """
-    environment.copy(str(directory), compact=True)
+    try:
+        environment.copy(str(directory), compact=True)
+    except lmdb.Error as error:
+        if getattr(error, "code", 0) <= 0:  # LMDB's own; the system's are of writing: what is read is mapped.
+            raise
+        with lmdb_errors(f"the copy in {to}"):
+            raise
 
 
 def _allocate_lock_table(path: Path) -> None:

@@ -229,7 +229,7 @@ def _keep(environment: Any, path: Path, version: int, state: State, reached: Cal
     taken_us = time.time_ns() // 1000
     log.info("= the store in %s is copied to %s, which can take as long as a few copies of its file", path, kept)
     with new_directory(kept) as partial:
-        copy_data(environment, partial)
+        copy_data(environment, partial, kept)
         data = partial / DATA_NAME
         sync_file(data)
         size, digest, users = data.stat().st_size, file_digest(data), copy_users(path, partial)

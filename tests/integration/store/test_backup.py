@@ -18,7 +18,7 @@ import pytest
 from legato.client import ConnectionFactory, TextMessage
 from legato.core.facts import AnyFact, MessageStored, QueueCreated
 from legato.core.records import Batch
-from legato.errors import StoreCorruptError, StoreError
+from legato.errors import StoreCorruptError, StoreError, StoreFullError
 from legato.store import backup, environment, values
 from legato.store.keys import number_key
 from legato.store.lmdb import LmdbStore
@@ -27,6 +27,7 @@ from legato.store.segment_names import SegmentSpan, spans
 from tests.support.broker import BrokerPair, broker_pair
 from tests.support.forked_process import run_legato
 from tests.support.server import server
+from tests.support.small_disk import small_disk
 
 
 def legato(*words: str | Path) -> subprocess.CompletedProcess[str]:
@@ -193,8 +194,8 @@ def test_a_compaction_meanwhile_takes_no_segment_from_a_backup(
 
     compaction = threading.Thread(target=compact)
 
-    def copy_then_compact(source: lmdb.Environment, directory: Path) -> None:
-        copy_data(source, directory)
+    def copy_then_compact(source: lmdb.Environment, directory: Path, to: Path) -> None:
+        copy_data(source, directory, to)
         (ledger / SegmentSpan(1, max(span.last for span in spans(ledger))).file_name).write_bytes(b"rows")
         compaction.start()
         assert at_removal.wait(60)
@@ -262,8 +263,8 @@ def test_a_second_backup_to_the_same_directory_is_refused_and_leaves_the_first_a
     copy_data, to = environment.copy_data, tmp_path / "copy"
     second: list[str] = []
 
-    def copy_while_another_comes(source: lmdb.Environment, directory: Path) -> None:
-        copy_data(source, directory)
+    def copy_while_another_comes(source: lmdb.Environment, directory: Path, to: Path) -> None:
+        copy_data(source, directory, to)
         told = legato("store", "backup", store, to)
         second.append(f"{told.returncode} {told.stderr}")
 
@@ -295,7 +296,8 @@ def test_a_directory_of_the_users_with_the_name_of_a_partial_copy_is_kept(store:
 def test_what_a_killed_backup_left_is_removed_by_the_next(store: Path, tmp_path: Path) -> None:
     kill_while_copying = (
         "import os, signal, sys; from pathlib import Path; from legato.store import backup\n"
-        "backup.copy_data = lambda source, to: (to.joinpath('ledger').mkdir(), os.kill(os.getpid(), signal.SIGKILL))\n"
+        "kill = lambda: os.kill(os.getpid(), signal.SIGKILL)\n"
+        "backup.copy_data = lambda source, partial, to: (partial.joinpath('ledger').mkdir(), kill())\n"
         "backup.take(Path(sys.argv[1]), Path(sys.argv[2]))"
     )
     killed = subprocess.run([sys.executable, "-c", kill_while_copying, store, tmp_path / "copy"])
@@ -304,6 +306,51 @@ def test_what_a_killed_backup_left_is_removed_by_the_next(store: Path, tmp_path:
     backup.take(store, tmp_path / "copy")
     assert sorted(os.listdir(tmp_path / "copy")) == ["backup.json", "data.mdb"]
     assert sorted(os.listdir(tmp_path)) == ["copy", "store"]
+
+
+def test_a_full_disk_of_a_backup_is_not_said_to_be_the_stores(store: Path, tmp_path: Path) -> None:
+    """Whoever read it looked at the wrong disk."""
+    with small_disk(tmp_path / "disk", 1 << 20) as disk:
+        disk.fill()
+        to = disk.path / "copy"
+        with pytest.raises(StoreFullError, match=f"^the copy in {to}: no room on the disk"):
+            backup.take(store, to)
+        disk.leave(16 << 10)
+        told = legato("store", "backup", store, to)
+        assert told.returncode == 1
+        assert f"the copy in {to}: no room on the disk" in told.stderr
+        assert os.listdir(disk.path) == ["others"]
+
+
+def test_no_room_for_a_restored_store_is_a_sentence(store: Path, tmp_path: Path) -> None:
+    """Where there was room for its file and not for LMDB's table of readers, the system ended the process."""
+    backup.take(store, tmp_path / "copy")
+    with small_disk(tmp_path / "disk", 1 << 20) as disk:
+        disk.fill()
+        again, said = disk.path / "again", []
+        little = 4 << 10
+        for room_bytes in (little, (tmp_path / "copy" / "data.mdb").stat().st_size - little):
+            disk.leave(room_bytes)
+            told = legato("store", "restore", tmp_path / "copy", again)
+            said.append((told.returncode, told.stderr))
+            assert os.listdir(disk.path) == ["others"]
+        assert said == [
+            (1, f"legato: {again} cannot be written: No space left on device.\n"),
+            (1, f"legato: the store in {again}: no room on the disk\n"),
+        ]
+
+
+def test_a_backup_on_a_full_disk_is_not_verified_and_that_is_a_sentence(store: Path, tmp_path: Path) -> None:
+    """The system ended the process."""
+    with small_disk(tmp_path / "disk", 1 << 20) as disk:
+        copy = disk.path / "copy"
+        backup.take(store, copy)
+        disk.fill()
+        told = legato("store", "verify", copy)
+        assert (told.returncode, told.stderr) == (1, f"legato: the store in {copy}: no room on the disk\n")
+        assert sorted(os.listdir(copy)) == ["backup.json", "data.mdb"]
+        disk.leave(64 << 10)
+        assert backup.verify(copy).messages == 3
 
 
 def test_a_path_without_a_store_is_a_sentence(tmp_path: Path) -> None:
