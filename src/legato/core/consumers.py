@@ -12,6 +12,7 @@ from legato.core.lanes import LANE_SHIFT
 from legato.core.message import Message, MessageRun
 
 if TYPE_CHECKING:
+    from legato.core.groups import Groups, Span
     from legato.core.lanes import Lane
     from legato.core.queues import Queue
 
@@ -22,35 +23,23 @@ Matcher = Callable[[bytes], bool]
 class Cursor:
     """A consumer's position in a lane, and the returned messages before it.
 
-    When a group is free again that it passed over messages of, it goes back to the first of these and takes a second
-    look, for the group only: once another consumer has the group, it goes on from where it was.
+    When a group is free again that others passed over messages of, it goes back to the first of these if it is beyond
+    that, and takes a second look up to the last, for the group only: once another consumer has the group, it goes on
+    from where it was.
 
     Attributes:
         seen: up to where it looked.
         resumes_at: from where it goes on after a second look; 0 if it takes none.
         second_look_for: groups that it takes the second look for.
+        second_look_until: where the last message of those is.
     """
 
-    __slots__ = (
-        "_again",
-        "_lane",
-        "_offered",
-        "_passed_over",
-        "_passed_returned",
-        "resumes_at",
-        "second_look_for",
-        "seen",
-    )
+    __slots__ = ("_again", "_offered", "resumes_at", "second_look_for", "second_look_until", "seen")
 
     def __init__(self, lane: Lane) -> None:
         self.seen = lane.start
-        self.resumes_at = 0
+        self.resumes_at = self.second_look_until = 0
         self.second_look_for: set[str] = set()
-        self._lane = lane
-        self._passed_over: dict[str, int] = {}
-        """By group that others have: the first of its messages that it passed over on disk."""
-        self._passed_returned: set[str] = set()
-        """Groups that others have, of which it passed over messages that came back."""
         waiting = {message.seq: message for message in lane.returned if message.waiting}
         self._again = list(waiting.values())
         self._offered = set(waiting)
@@ -73,33 +62,28 @@ class Cursor:
         """`head` is not for this consumer, or not any more."""
         self._offered.discard(heappop(self._again).seq)
 
-    def pass_over(self, group: str, seq: int, *, returned: bool) -> None:
-        """A message of a group that another consumer has is passed over."""
-        if returned:
-            self._passed_returned.add(group)
-        else:
-            self._passed_over.setdefault(group, seq)
-            self.second_look_for.discard(group)
-
-    def look_again(self, group: str) -> None:
-        """The group is free: what was passed over of it may be had."""
-        if group in self._passed_returned:
-            self._passed_returned.remove(group)
-            for message in self._lane.returned:
-                if message.waiting:
-                    self.offer(message)
-        first = self._passed_over.pop(group, 0)
-        if first:
-            self.resumes_at = max(self.resumes_at, self.seen)
-            self.seen = min(self.seen, first - 1)
+    def look_again(self, group: str, span: Span) -> None:
+        """The group is free, of which messages were passed over there."""
+        furthest = max(self.resumes_at, self.seen)
+        if furthest >= span.first:
+            self.resumes_at = furthest
+            self.second_look_until = max(self.second_look_until, min(span.last, furthest))
             self.second_look_for.add(group)
+            self.seen = min(self.seen, span.first - 1)
+
+    def give_up(self, groups: Groups, consumer: Consumer) -> None:
+        """Groups that another consumer has by now need no second look: they are passed over, as far as it is."""
+        for group in list(self.second_look_for):
+            if groups.is_others(group, consumer):
+                groups.pass_over(group, self.seen + 1, self.second_look_until)
+                self.second_look_for.remove(group)
 
     def goes_on(self) -> bool:
         """Whether a second look ends here, with nothing more to be found by it."""
-        if self.second_look_for and self.seen < self.resumes_at:
+        if self.second_look_for and self.seen < self.second_look_until:
             return False
         self.seen = max(self.seen, self.resumes_at)
-        self.resumes_at = 0
+        self.resumes_at = self.second_look_until = 0
         self.second_look_for.clear()
         return True
 

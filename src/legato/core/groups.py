@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Protocol
+from operator import attrgetter
+from typing import NamedTuple, Protocol
 
+from legato.core.lanes import LANE_SHIFT, RETURNED_MIN
+from legato.core.message import Message
 from legato.limits import GROUPS_MAX
+
+_WAITING = attrgetter("waiting")
 
 
 class Member(Protocol):
@@ -16,43 +21,64 @@ class Member(Protocol):
         """The messages that it has."""
 
 
+class Span(NamedTuple):
+    """Sequence numbers of one lane, the last one included."""
+
+    first: int
+    last: int
+
+
 class Groups:
     """The owner of each group (sticky, until the consumer closes or the group is closed).
 
+    Others pass over the messages of a group that has an owner, and are beyond them when it is free again: it is known
+    where those messages are, so that they look again there, and only there.
+
     Attributes:
-        freed: groups that lost their owner after others had passed over their messages: those are to look again.
-            Nobody has them before: who passed over one message of a group would get a later one first.
+        freed: groups that lost their owner after others had passed over messages that still wait. Nobody has them
+            before all have looked again: who is beyond one message of a group would get a later one first.
     """
 
-    __slots__ = ("_held", "_owners", "_passed_over", "freed")
+    __slots__ = ("_held", "_owners", "_passed", "_passed_returned", "freed")
 
     def __init__(self) -> None:
         self._owners: dict[str, Member] = {}
         self._held: dict[str, int] = {}
-        self._passed_over: set[str] = set()
-        """Of those that have an owner, the ones that others passed over messages of."""
+        self._passed: dict[int, dict[str, Span]] = {}
+        """By lane and group: from where to where messages on disk were passed over that its owner has not had."""
+        self._passed_returned: dict[str, dict[int, Message]] = {}
+        """By group and sequence: messages that came back and were passed over."""
         self.freed: dict[str, None] = {}
 
     def may_have(self, group: str, consumer: Member) -> bool:
-        """Whether the next message of the group may go to `consumer` now.
+        """Whether the next message of the group may go to `consumer` now."""
+        return group not in self.freed and not self.is_others(group, consumer)
+
+    def is_others(self, group: str, consumer: Member) -> bool:
+        """Whether the group has another owner, or is held.
 
         A hold whose time is over still holds until `let_go`: before that, those that were passed over would be
         overtaken.
         """
-        if group in self._held or group in self.freed:
-            return False
-        owner = self._owners.get(group)
-        return owner is None or owner is consumer
+        return group in self._held or self._owners.get(group, consumer) is not consumer
 
-    def pass_over(self, group: str) -> bool:
-        """A consumer passes over a message of the group; whether it is to note that, to look again later.
+    def pass_over(self, group: str, first: int, last: int) -> None:
+        """A consumer passes over messages of the group on disk, of one lane and from `first` to `last`.
 
-        Of a group that is held only it need not: when holds are over, all look again.
+        Of a group that is held only that need not be known: when holds are over, all look again.
         """
-        if group in self._owners:
-            self._passed_over.add(group)
-            return True
-        return group in self.freed
+        if group in self._owners or group in self.freed:
+            lane = self._passed.setdefault(first >> LANE_SHIFT, {})
+            known = lane.get(group)
+            lane[group] = Span(first, last) if known is None else Span(min(known.first, first), max(known.last, last))
+
+    def pass_over_returned(self, group: str, message: Message) -> None:
+        """A consumer passes over a message of the group that came back."""
+        if group in self._owners or group in self.freed:
+            passed = self._passed_returned.setdefault(group, {})
+            passed[message.seq] = message
+            if len(passed) >= RETURNED_MIN and not len(passed) & (len(passed) - 1):
+                self._passed_returned[group] = {seq: each for seq, each in passed.items() if each.waiting}
 
     def give(self, group: str, consumer: Member, *, closes: bool) -> None:
         """The consumer got a message of the group, the last one if it closes it."""
@@ -64,6 +90,17 @@ class Groups:
             self._forget_one()
         self._owners[group] = consumer
 
+    def had(self, group: str, seq: int) -> None:
+        """The owner of the group, who wants all of its messages, got all up to `seq` of that one's lane."""
+        lane = self._passed.get(seq >> LANE_SHIFT, {})
+        if span := lane.get(group):
+            if span.last <= seq:
+                del lane[group]
+            elif span.first <= seq:
+                lane[group] = Span(seq + 1, span.last)
+        if passed := self._passed_returned.get(group):
+            passed.pop(seq, None)
+
     def _forget_one(self) -> None:
         for group, owner in self._owners.items():
             if not owner.unsettled:
@@ -73,9 +110,19 @@ class Groups:
 
     def _free(self, group: str) -> None:
         del self._owners[group]
-        if group in self._passed_over:
-            self._passed_over.remove(group)
+        returned = self._passed_returned.get(group, {})
+        if any(group in lane for lane in self._passed.values()) or any(map(_WAITING, returned.values())):
             self.freed[group] = None
+        else:
+            self._passed_returned.pop(group, None)
+
+    def passed(self, group: str) -> tuple[dict[int, Span], list[Message]]:
+        """Where messages of a group that is free were passed over, by lane, and which of those that came back.
+
+        They are looked at again: from now on nobody has passed them over.
+        """
+        spans = {number: lane.pop(group) for number, lane in self._passed.items() if group in lane}
+        return spans, [each for each in self._passed_returned.pop(group, {}).values() if each.waiting]
 
     def claim(self, group: str, consumer: Member) -> None:
         """The consumer came back with a message of the group: that is its own again unless another has it."""
@@ -97,7 +144,7 @@ class Groups:
         mine = [group for group, owner in self._owners.items() if owner is consumer]
         for group in mine:
             del self._owners[group]
-        self._passed_over.difference_update(mine)
+            self.passed(group)
         return bool(mine)
 
     def hold(self, group: str, until_us: int) -> None:

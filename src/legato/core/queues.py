@@ -218,9 +218,14 @@ class Queue:
     def look_again(self) -> None:
         """Consumers look again at what they passed over of groups that are free now."""
         for group in self.groups.freed:
+            spans, returned = self.groups.passed(group)
             for consumer in self.consumers:
-                for cursor in consumer.cursors.values():
-                    cursor.look_again(group)
+                for number, cursor in consumer.cursors.items():
+                    if number in spans:
+                        cursor.look_again(group, spans[number])
+                    for message in returned:
+                        if message.seq >> LANE_SHIFT == number:
+                            cursor.offer(message)
         self.groups.freed.clear()
 
     def lane(self, seq: int) -> Lane:

@@ -105,7 +105,7 @@ class Redelivery:
         if consumer not in queue.consumers or not queue.gives_to(consumer):
             return False
         group = self._kernel.group_of(message)
-        return not group or queue.groups.may_have(group, consumer)
+        return not group or not queue.groups.is_others(group, consumer)
 
     def let_go(self) -> None:
         """Go on where the time of a redelivery has come."""

@@ -72,7 +72,7 @@ class Selection:
                     turn.append(consumer)
                 else:
                     ring.remove(consumer)
-        if given and len(ring) > 1:
+        if (given or self.out_of_budget) and len(ring) > 1:
             ring.rotate(-1)
 
     def _next_for(self, consumer: Consumer) -> Message | None:
@@ -108,14 +108,14 @@ class Selection:
         if message.excluded and consumer.id in message.excluded:
             cursor.drop()
             return None
-        if not self._wants(consumer, body, cursor, message.seq, returned=True):
+        if not self._wants(consumer, body, cursor, message.seq, message):
             cursor.drop()
             return None
         if not self._may_dispatch(consumer, lane, message.seq):
             return None
         cursor.drop()
         message.waiting = False
-        self._took(consumer, body)
+        self._took(consumer, body, message.seq)
         return message
 
     def _stored(self, consumer: Consumer, lane: Lane, cursor: Cursor, until: int) -> Message | None:
@@ -124,6 +124,11 @@ class Selection:
             return None
         reading = self._readings.get((consumer, lane.number))
         if reading is None:
+            if cursor.resumes_at:
+                cursor.give_up(self._queue.groups, consumer)
+                cursor.goes_on()
+                if cursor.seen >= until:
+                    return None
             reading = self._readings[consumer, lane.number] = self._read(lane, cursor.seen)
         for stored in reading:
             if stored.seq > until:
@@ -159,7 +164,7 @@ class Selection:
         ):
             return None
         lane.claimed.add(stored.seq)
-        self._took(consumer, stored.body)
+        self._took(consumer, stored.body, stored.seq)
         return lane.restored(stored)
 
     def _read(self, lane: Lane, after: int) -> Iterator[StoredMessage]:
@@ -193,7 +198,9 @@ class Selection:
         self.unfinished.add(consumer)
         return False
 
-    def _wants(self, consumer: Consumer, body: bytes, cursor: Cursor, seq: int, *, returned: bool = False) -> bool:
+    def _wants(
+        self, consumer: Consumer, body: bytes, cursor: Cursor, seq: int, returned: Message | None = None
+    ) -> bool:
         wanted = consumer.matches is None or consumer.matches(body)
         if not self._queue.grouped or not (wanted or cursor.second_look_for):
             return wanted
@@ -201,12 +208,19 @@ class Selection:
         group, _ = self._bodies.group(body)
         if not group or groups.may_have(group, consumer):
             return wanted
-        if (wanted or group in cursor.second_look_for) and groups.pass_over(group):
-            cursor.pass_over(group, seq, returned=returned)
+        if returned is not None:
+            groups.pass_over_returned(group, returned)
+        elif group in cursor.second_look_for:
+            cursor.second_look_for.remove(group)
+            groups.pass_over(group, seq, max(seq, cursor.second_look_until))
+        elif wanted:
+            groups.pass_over(group, seq, seq)
         return False
 
-    def _took(self, consumer: Consumer, body: bytes) -> None:
+    def _took(self, consumer: Consumer, body: bytes, seq: int) -> None:
         if self._queue.grouped:
             group, closes = self._bodies.group(body)
             if group:
+                if consumer.matches is None:
+                    self._queue.groups.had(group, seq)
                 self._queue.groups.give(group, consumer, closes=closes)

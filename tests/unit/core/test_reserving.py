@@ -350,6 +350,25 @@ def test_a_group_that_was_closed_is_of_the_consumer_at_which_its_last_message_wa
     assert s.received(one) == [b"group=a!;1", b"group=a;2"]
 
 
+def test_what_closed_a_group_waits_at_its_consumer_though_others_are_to_look_again() -> None:
+    """CONTRACT D16: what others had passed over of the group waits behind it."""
+    s = Scenario()
+    s.settings["q"] = AddressSettings(redelivery_delay_s=1, redelivery_blocking="consumer")
+    s.publish("q", b"group=a;1", b"b;2", b"group=a!;3", b"group=a;4", b"c;5")
+    owner, other = s.consumer("q", 1), s.consumer("q", 2)
+    assert (s.received(owner), s.received(other)) == ([b"group=a;1"], [b"b;2", b"c;5"])
+    s.broker.receivers.flow(owner, 1, False, s.now_us)
+    s.run()
+    assert s.received(owner) == [b"group=a!;3"]
+    s.broker.settlement.modify(owner, s.in_hand(owner)[-1], failed=True, undeliverable_here=False)
+    for consumer in (owner, other):
+        s.broker.receivers.flow(consumer, 5, False, s.now_us)
+    s.run()
+    assert s.received(owner) == s.received(other) == []
+    s.wait(1.1)
+    assert (s.received(owner), s.received(other)) == ([b"group=a!;3", b"group=a;4"], [])
+
+
 def exclusive(s: Scenario) -> tuple[Consumer, Consumer]:
     s.settings["q"] = AddressSettings(exclusive=True)
     s.publish("q", b"1", b"2")

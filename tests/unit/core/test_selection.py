@@ -1,5 +1,6 @@
 """Selectors on queues, message groups, exclusive consumers, consumer priorities."""
 
+import tracemalloc
 from collections.abc import Callable
 from typing import Any
 
@@ -278,17 +279,10 @@ def test_a_drain_waits_for_what_a_closed_group_leaves() -> None:
 @pytest.mark.parametrize("opens", [True, False])
 def test_groups_that_are_closed_cost_no_search_of_the_whole_queue(opens: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Opened and closed all along a backlog, a group changes hands: nobody looks through all of it each time."""
-    looked_at = 0
-
-    def group(self: TextBodies, body: bytes, read: Callable[..., tuple[str, bool]] = TextBodies.group) -> Any:
-        nonlocal looked_at
-        looked_at += 1
-        return read(self, body)
-
     s = Scenario()
     count = 1200
     s.publish("q", *(b"group=a%s;%d" % (b"" if opens and number % 3 else b"!", number) for number in range(count)))
-    monkeypatch.setattr(TextBodies, "group", group)
+    looked_at = _looks(monkeypatch)
     consumers = [s.consumer("q", 4) for _ in range(3)]
     done = 0
     while done < count:
@@ -299,7 +293,56 @@ def test_groups_that_are_closed_cost_no_search_of_the_whole_queue(opens: bool, m
             s.received(consumer)
             s.broker.receivers.flow(consumer, 4, False, s.now_us)
             s.run()
-    assert looked_at < 12 * count
+    assert len(looked_at) < 12 * count
+
+
+def test_a_group_that_its_last_message_closes_costs_no_search_by_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing of it is left: who passed it over need not look for it among all that waits behind."""
+    s = Scenario()
+    small = 20
+    s.publish("q", b"group=hot;", *(b"group=%d;" % number for number in range(small)))
+    owner = s.consumer("q", small + 1)
+    s.publish("q", *(b"group=%d!;" % number for number in range(small)), *(b"group=hot;" for _ in range(400)))
+    idle = s.consumer("q", 10)
+    looked_at = _looks(monkeypatch)
+    for _ in range(small):
+        s.accept(owner, s.in_hand(owner)[0])
+        s.broker.receivers.flow(owner, 1, False, s.now_us)
+        s.run()
+    assert s.received(owner)[-1].endswith(b"!;")
+    assert s.received(idle) == []
+    assert len(looked_at) < 10 * small
+
+
+def test_consumers_remember_nothing_of_each_group_that_they_pass_over() -> None:
+    """The queue does, once: there may be many thousands of both."""
+    s = Scenario()
+    groups = 1000
+    s.publish("q", *(b"group=%d;" % number for number in range(groups)))
+    s.consumer("q", groups)
+    s.publish("q", *(b"group=%d;" % number for number in range(groups)))
+    s.consumer("q", 10)
+    tracemalloc.start()
+    try:
+        before, _ = tracemalloc.get_traced_memory()
+        consumers = [s.consumer("q", 10) for _ in range(8)]
+        after, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert {consumer.cursor(s.broker.directory.queue("q").main).seen for consumer in consumers} == {2 * groups}
+    assert after - before < len(consumers) * groups * 16
+
+
+def _looks(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
+    """Bodies of which somebody asks for the group, from now on."""
+    looked_at: list[bytes] = []
+
+    def group(self: TextBodies, body: bytes, read: Callable[..., tuple[str, bool]] = TextBodies.group) -> Any:
+        looked_at.append(body)
+        return read(self, body)
+
+    monkeypatch.setattr(TextBodies, "group", group)
+    return looked_at
 
 
 def test_groups_are_remembered_to_be_groups_after_a_takeover() -> None:
