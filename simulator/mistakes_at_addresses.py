@@ -37,12 +37,12 @@ _pass_over = Duplicates._pass_over
 _drop_resent = Duplicates.drop_resent
 
 
-def all_may_have_a_group(self: Groups, group: str, consumer: Consumer) -> bool:
+def all_may_have_a_group(self: Groups[Message], group: str, consumer: Consumer) -> bool:
     """Messages of a group go to whoever is next."""
     return True
 
 
-def close_all_groups(self: Groups, group: str, consumer: Consumer, *, closes: bool) -> None:
+def close_all_groups(self: Groups[Message], group: str, consumer: Consumer, *, closes: bool) -> None:
     """A message that closes its group closes all of them."""
     _give(self, group, consumer, closes=closes)
     if closes:
@@ -50,7 +50,7 @@ def close_all_groups(self: Groups, group: str, consumer: Consumer, *, closes: bo
             self._free(other)
 
 
-def groups_for_good(self: Groups, consumer: Consumer) -> bool:
+def groups_for_good(self: Groups[Message], consumer: Consumer) -> bool:
     """A consumer that leaves keeps its groups."""
     return False
 

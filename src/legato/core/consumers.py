@@ -71,11 +71,11 @@ class Cursor:
             self.second_look_for.add(group)
             self.seen = min(self.seen, span.first - 1)
 
-    def give_up(self, groups: Groups, consumer: Consumer) -> None:
+    def give_up(self, groups: Groups[Message], consumer: Consumer, lane: int) -> None:
         """Groups that another consumer has by now need no second look: they are passed over, as far as it is."""
         for group in list(self.second_look_for):
             if groups.is_others(group, consumer):
-                groups.pass_over(group, self.seen + 1, self.second_look_until)
+                groups.pass_over(group, lane, self.seen + 1, self.second_look_until)
                 self.second_look_for.remove(group)
 
     def goes_on(self) -> bool:

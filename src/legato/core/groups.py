@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from operator import attrgetter
-from typing import NamedTuple, Protocol
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
-from legato.core.lanes import LANE_SHIFT, RETURNED_MIN
-from legato.core.message import Message
 from legato.limits import GROUPS_MAX
+
+RETURNED_MIN = 64
+"""So few messages of a group that came back are not worth a look for stale ones."""
 
 _WAITING = attrgetter("waiting")
 
@@ -21,6 +22,21 @@ class Member(Protocol):
         """The messages that it has."""
 
 
+class CameBack(Protocol):
+    """A message that came back, as far as groups go."""
+
+    @property
+    def seq(self) -> int:
+        """Its sequence number."""
+
+    @property
+    def waiting(self) -> bool:
+        """Whether it still waits."""
+
+
+M = TypeVar("M", bound=CameBack)
+
+
 class Span(NamedTuple):
     """Sequence numbers of one lane, the last one included."""
 
@@ -28,7 +44,7 @@ class Span(NamedTuple):
     last: int
 
 
-class Groups:
+class Groups(Generic[M]):
     """The owner of each group (sticky, until the consumer closes or the group is closed).
 
     Others pass over the messages of a group that has an owner, and are beyond them when it is free again: it is known
@@ -46,7 +62,7 @@ class Groups:
         self._held: dict[str, int] = {}
         self._passed: dict[int, dict[str, Span]] = {}
         """By lane and group: from where to where messages on disk were passed over that its owner has not had."""
-        self._passed_returned: dict[str, dict[int, Message]] = {}
+        self._passed_returned: dict[str, dict[int, M]] = {}
         """By group and sequence: messages that came back and were passed over."""
         self.freed: dict[str, None] = {}
 
@@ -62,17 +78,17 @@ class Groups:
         """
         return group in self._held or self._owners.get(group, consumer) is not consumer
 
-    def pass_over(self, group: str, first: int, last: int) -> None:
-        """A consumer passes over messages of the group on disk, of one lane and from `first` to `last`.
+    def pass_over(self, group: str, lane: int, first: int, last: int) -> None:
+        """A consumer passes over messages of the group on disk, of a lane and from `first` to `last`.
 
         Of a group that is held only that need not be known: when holds are over, all look again.
         """
         if group in self._owners or group in self.freed:
-            lane = self._passed.setdefault(first >> LANE_SHIFT, {})
-            known = lane.get(group)
-            lane[group] = Span(first, last) if known is None else Span(min(known.first, first), max(known.last, last))
+            spans = self._passed.setdefault(lane, {})
+            known = spans.get(group)
+            spans[group] = Span(first, last) if known is None else Span(min(known.first, first), max(known.last, last))
 
-    def pass_over_returned(self, group: str, message: Message) -> None:
+    def pass_over_returned(self, group: str, message: M) -> None:
         """A consumer passes over a message of the group that came back."""
         if group in self._owners or group in self.freed:
             passed = self._passed_returned.setdefault(group, {})
@@ -90,14 +106,14 @@ class Groups:
             self._forget_one()
         self._owners[group] = consumer
 
-    def had(self, group: str, seq: int) -> None:
-        """The owner of the group, who wants all of its messages, got all up to `seq` of that one's lane."""
-        lane = self._passed.get(seq >> LANE_SHIFT, {})
-        if span := lane.get(group):
+    def had(self, group: str, lane: int, seq: int) -> None:
+        """The owner of the group, who wants all of its messages, got all up to `seq` of a lane."""
+        spans = self._passed.get(lane, {})
+        if span := spans.get(group):
             if span.last <= seq:
-                del lane[group]
+                del spans[group]
             elif span.first <= seq:
-                lane[group] = Span(seq + 1, span.last)
+                spans[group] = Span(seq + 1, span.last)
         if passed := self._passed_returned.get(group):
             passed.pop(seq, None)
 
@@ -111,18 +127,18 @@ class Groups:
     def _free(self, group: str) -> None:
         del self._owners[group]
         returned = self._passed_returned.get(group, {})
-        if any(group in lane for lane in self._passed.values()) or any(map(_WAITING, returned.values())):
+        if any(group in spans for spans in self._passed.values()) or any(map(_WAITING, returned.values())):
             self.freed[group] = None
         else:
             self._passed_returned.pop(group, None)
 
-    def passed(self, group: str) -> tuple[dict[int, Span], list[Message]]:
+    def passed(self, group: str) -> tuple[dict[int, Span], list[M]]:
         """Where messages of a group that is free were passed over, by lane, and which of those that came back.
 
         They are looked at again: from now on nobody has passed them over.
         """
-        spans = {number: lane.pop(group) for number, lane in self._passed.items() if group in lane}
-        return spans, [each for each in self._passed_returned.pop(group, {}).values() if each.waiting]
+        found = {lane: spans.pop(group) for lane, spans in self._passed.items() if group in spans}
+        return found, [each for each in self._passed_returned.pop(group, {}).values() if each.waiting]
 
     def claim(self, group: str, consumer: Member) -> None:
         """The consumer came back with a message of the group: that is its own again unless another has it."""

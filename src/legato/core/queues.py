@@ -107,7 +107,7 @@ class Queue:
         self.consumers: list[Consumer] = []
         self.ring: deque[Consumer] = deque()
         """Consumers that can be given a message now, next one first."""
-        self.groups = Groups()
+        self.groups = Groups[Message]()
         self.selecting = False
         """Whether consumers want different messages; see `core.selecting`."""
         self.jobs = 0

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from legato import limits
 from legato.core.consumers import Consumer, Cursor
 from legato.core.dispatch import Given, give
-from legato.core.lanes import Lane
+from legato.core.lanes import LANE_SHIFT, Lane
 from legato.core.message import Message
 from legato.core.queues import Queue
 from legato.core.records import Archive, Bodies, StoredMessage
@@ -125,7 +125,7 @@ class Selection:
         reading = self._readings.get((consumer, lane.number))
         if reading is None:
             if cursor.resumes_at:
-                cursor.give_up(self._queue.groups, consumer)
+                cursor.give_up(self._queue.groups, consumer, lane.number)
                 cursor.goes_on()
                 if cursor.seen >= until:
                     return None
@@ -212,9 +212,9 @@ class Selection:
             groups.pass_over_returned(group, returned)
         elif group in cursor.second_look_for:
             cursor.second_look_for.remove(group)
-            groups.pass_over(group, seq, max(seq, cursor.second_look_until))
+            groups.pass_over(group, seq >> LANE_SHIFT, seq, max(seq, cursor.second_look_until))
         elif wanted:
-            groups.pass_over(group, seq, seq)
+            groups.pass_over(group, seq >> LANE_SHIFT, seq, seq)
         return False
 
     def _took(self, consumer: Consumer, body: bytes, seq: int) -> None:
@@ -222,5 +222,5 @@ class Selection:
             group, closes = self._bodies.group(body)
             if group:
                 if consumer.matches is None:
-                    self._queue.groups.had(group, seq)
+                    self._queue.groups.had(group, seq >> LANE_SHIFT, seq)
                 self._queue.groups.give(group, consumer, closes=closes)
