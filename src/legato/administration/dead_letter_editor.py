@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
-from legato.administration.dead_letters import Letter, is_flow
+from legato.administration.dead_letters import Letter, is_flow, still_there
 from legato.administration.letter_names import selector_of
 from legato.client import BytesMessage, Connection, ConnectionFactory, Message, Queue, TextMessage
 from legato.client.failover.uri import short_wait
@@ -73,32 +74,31 @@ def replace(url: str, letter: Letter, body: Any, by: str) -> str:
         by: who did it.
 
     Raises:
-        JMSError: it is gone, or the new body is no message of a flow where the old one was.
+        JMSError: it is gone, held by somebody or in a paused queue, or the new body is no message of a flow where the
+            old one was.
     """
     with ConnectionFactory(url, **short_wait(url)).create_connection() as connection:
         connection.start()
-        return replace_in(
-            connection, lambda: request(url, "edit", "queue", letter.queue, message_id=letter.called), letter, body, by
-        )
+        return replace_in(connection, partial(request, url), letter, body, by)
 
 
-def replace_in(connection: Connection, record: Callable[[], object], letter: Letter, body: Any, by: str) -> str:
+def replace_in(connection: Connection, ask: Callable[..., Any], letter: Letter, body: Any, by: str) -> str:
     """As `replace`, by a connection that was started.
 
     Args:
-        record: asks the broker to put the edit on record (operation `edit`).
+        ask: makes a request to the broker, as `legato.client.management.request` does, by another connection.
     """
     flow = is_flow(letter)
     if flow:
         body = {**body, "message_id": uuid.uuid4().hex} if isinstance(body, dict) else body
         _check_flow(body)
-    # Who edited what is on record before anything changes.
-    record()
     with connection.create_session(transacted=True) as session:
         selector = selector_of([letter])
         old = session.create_consumer(Queue(letter.queue), selector, prefetch=1).receive(timeout_s=SELECTED_WAIT_S)
         if old is None:
-            raise JMSError(f"{letter.called} is no longer in {letter.queue}.")
+            raise JMSError(_why_not_received(connection, ask, letter))
+        # Who edited what is on record before anything changes, and nothing is that was not edited.
+        ask("edit", "queue", letter.queue, message_id=letter.called)
         said: dict[str, Any] = {EDITED_BY: by, EDITED_FROM: letter.called}
         if flow:
             said[FLOW_MESSAGE_ID] = body["message_id"]
@@ -106,6 +106,25 @@ def replace_in(connection: Connection, record: Callable[[], object], letter: Let
         session.create_producer(Queue(letter.queue)).send(new, priority=old.priority)
         session.commit()
         return new.message_id or ""
+
+
+def _why_not_received(connection: Connection, ask: Callable[..., Any], letter: Letter) -> str:
+    if not still_there(connection, letter.queue, [letter]):
+        return f"{letter.called} is no longer in {letter.queue}."
+    if _is_paused(ask, letter.queue):
+        return f"{letter.called} cannot be edited while {letter.queue} is paused: resume it first. Nothing was changed."
+    return (
+        f"{letter.called} is in {letter.queue}, but somebody else holds it: another edit, or a consumer. "
+        "Nothing was changed."
+    )
+
+
+def _is_paused(ask: Callable[..., Any], queue: str) -> bool:
+    """Whether a queue delivers nothing; False if that cannot be asked."""
+    try:
+        return bool(ask("read", "queue", queue)["paused"])
+    except JMSError:
+        return False
 
 
 def _changed(old: Message, body: Any, said: dict[str, Any]) -> Message:

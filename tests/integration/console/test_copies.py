@@ -14,8 +14,11 @@ from proton import Message as ProtonMessage
 from proton.utils import BlockingConnection
 from typer.testing import CliRunner, Result
 
+from legato.administration import dead_letter_editor, dead_letters
 from legato.cli.main import app
 from legato.client import AcknowledgeMode, ConnectionFactory, MessageConsumer, Queue, Topic
+from legato.client.management import request
+from legato.errors import JMSError
 from legato.testing import LocalBroker, broker
 from tests.integration.console.test_pages import eventually
 from tests.integration.console.visitor import WAIT_S, Visitor, visitor_of
@@ -195,3 +198,43 @@ def test_what_somebody_holds_is_not_said_to_be_gone(legato_broker: LocalBroker, 
         said = visitor.send("/dead-letters/reissue", queue=where, scope="all")
         assert f"0 of 1 dead letters of {where} reissued; 1 are there still: somebody holds them" in said
     assert dlq(legato_broker, "reissue", name, "--all").stdout == "reissued 1 dead letter\n"
+
+
+def test_an_edit_of_what_is_there_says_why_it_cannot_be_done(
+    legato_broker: LocalBroker, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It said that it is gone, and the record that it was edited."""
+    monkeypatch.setattr(dead_letter_editor, "SELECTED_WAIT_S", 0.3)
+    where = f"DLQ.{name}"
+    recorded: list[str] = []
+    bury_foreign(legato_broker, name, ("ID:1",))
+    [letter] = dead_letters.letters(legato_broker.url, where)
+    taken: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    with ConnectionFactory(legato_broker.url).create_connection() as connection:
+        connection.start()
+
+        def ask(operation: str, type: str, name: str, **arguments: str) -> Any:
+            recorded.extend([operation] if operation == "edit" else [])
+            return request(legato_broker.url, operation, type, name, **arguments)
+
+        def why() -> str:
+            with pytest.raises(JMSError) as refused:
+                dead_letter_editor.replace_in(connection, ask, letter, "new", "ann")
+            return str(refused.value)
+
+        with connection.create_session(transacted=True) as session:
+            session.create_consumer(Queue(where)).message_listener = taken.put
+            taken.get(timeout=WAIT_S)
+            held = f"ID:1 is in {where}, but somebody else holds it: another edit, or a consumer. Nothing was changed."
+            assert why() == held
+        request(legato_broker.url, "pause", "queue", where)
+        paused = f"ID:1 cannot be edited while {where} is paused: resume it first. Nothing was changed."
+        assert why() == paused
+        request(legato_broker.url, "resume", "queue", where)
+        assert recorded == []
+        monkeypatch.undo()
+        dead_letter_editor.replace_in(connection, ask, letter, "new", "ann")
+        assert recorded == ["edit"]
+        monkeypatch.setattr(dead_letter_editor, "SELECTED_WAIT_S", 0.3)
+        assert why() == f"ID:1 is no longer in {where}."
+        assert recorded == ["edit"]

@@ -309,13 +309,7 @@ def edit(asked: Asked) -> str:
     if text == before:
         asked.visit.say("Nothing was changed: the body is what it was.")
         return address_of("/dead-letters/letter", queue=queue, id=name)
-    new_id = replace_in(
-        asked.link.connection(),
-        lambda: asked.link.request("edit", "queue", queue, message_id=letter.called),
-        letter,
-        body,
-        who(asked),
-    )
+    new_id = replace_in(asked.link.connection(), asked.link.request, letter, body, who(asked))
     asked.visit.say(f"{letter.called} is changed; it is {new_id} now.")
     index.remove([letter.name, name])
     changed = Identity(new_id, letter.origin, letter.sequence)
