@@ -175,17 +175,16 @@ def copy_file(source: Path, to: Path, expected: str = "") -> str:
 
     Raises:
         StoreCorruptError: there is none, or its digest is not the one `expected`.
+        StoreError: it cannot be read.
+        OSError: the copy cannot be written.
     """
     digest = hashlib.sha256()
-    try:
-        with source.open("rb") as reading, to.open("xb") as writing:
-            while data := reading.read(_READ_BYTES):
-                digest.update(data)
-                writing.write(data)
-            writing.flush()
-            os.fsync(writing.fileno())
-    except FileNotFoundError as error:
-        raise StoreCorruptError(f"{error.filename} is missing.") from None
+    with to.open("xb") as writing:
+        for data in _pieces(source):
+            digest.update(data)
+            writing.write(data)
+        writing.flush()
+        os.fsync(writing.fileno())
     if expected:
         compare_digests(source, digest.hexdigest(), expected)
     return digest.hexdigest()
@@ -204,9 +203,18 @@ def file_digest(path: Path) -> str:
         StoreCorruptError: it is missing.
         StoreError: it cannot be read.
     """
+    digest = hashlib.sha256()
+    for data in _pieces(path):
+        digest.update(data)
+    return digest.hexdigest()
+
+
+def _pieces(path: Path) -> Iterator[bytes]:
+    """What is in a file. Raises as `file_digest`."""
     try:
         with path.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
+            while data := file.read(_READ_BYTES):
+                yield data
     except FileNotFoundError:
         raise StoreCorruptError(f"{path} is missing.") from None
     except OSError as error:

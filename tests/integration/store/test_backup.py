@@ -353,6 +353,16 @@ def test_a_backup_on_a_full_disk_is_not_verified_and_that_is_a_sentence(store: P
         assert backup.verify(copy).messages == 3
 
 
+@pytest.mark.parametrize(("target", "why"), [("/proc", "Is a directory"), ("/proc/self/mem", "Input/output error")])
+def test_what_cannot_be_read_is_named(store: Path, tmp_path: Path, target: str, why: str) -> None:
+    """Who may not read the users, or has a bad disk, was told that the copy could not be written."""
+    segment = store / "ledger" / SegmentSpan(1, 1).file_name
+    segment.symlink_to(target)
+    told = legato("store", "backup", store, tmp_path / "copy")
+    assert (told.returncode, told.stderr) == (1, f"legato: {segment} cannot be read: {why}.\n")
+    assert sorted(os.listdir(tmp_path)) == ["store"]
+
+
 def test_a_path_without_a_store_is_a_sentence(tmp_path: Path) -> None:
     told = legato("store", "backup", tmp_path / "none", tmp_path / "copy")
     assert (told.returncode, "there is no store in" in told.stderr) == (1, True)
