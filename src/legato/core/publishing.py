@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from legato.core.backpressure import refusal
+from legato.core.duplicate_records import StoredOriginal
 from legato.core.duplicates import Duplicates
 from legato.core.effects import Refuse
 from legato.core.fact_runs import pack_ends
@@ -26,6 +27,18 @@ _OVERTAKEN = (
     "It was refused before, when there was no room for it, and what its producer sent after it is stored. Send it as a "
     "new message if it may come after that."
 )
+
+
+class Prepared(NamedTuple):
+    """A message that is to be stored with others."""
+
+    node: Node
+    outgoing: Outgoing
+    duplicate_id: bytes
+    first: StoredOriginal | None
+    """The message that has its duplicate id already."""
+    reserved: int
+    """Its place in the schedule, 0 if it is for now."""
 
 
 class Publisher:
@@ -160,28 +173,49 @@ class Publisher:
     def publish_closely(self, node: Node, outgoing: Outgoing) -> bool:
         """Publish what is not plain, or to what is not; whether it was accepted."""
         duplicate_id = b"" if node.deleted else self._duplicates.duplicate_id_of(node, outgoing)
-        if self._drop_repeated(node, duplicate_id, outgoing):
+        if duplicate_id and (first := self._duplicates.first_of(node, duplicate_id)) is not None:
+            self._duplicates.drop(node, duplicate_id, outgoing, first)
             return True
         why = refusal(node)
         if why is not None:
             self._kernel.emit(Refuse(outgoing.token, *why))
             return False
-        self._enqueue(node, duplicate_id, outgoing)
-        return True
-
-    def publish_of_batch(self, node: Node, outgoing: Outgoing) -> None:
-        """Publish a message of what has been accepted as a whole: no limit counts any more."""
-        duplicate_id = self._duplicates.duplicate_id_of(node, outgoing)
-        if not self._drop_repeated(node, duplicate_id, outgoing):
-            self._enqueue(node, duplicate_id, outgoing)
-
-    def _drop_repeated(self, node: Node, duplicate_id: bytes, outgoing: Outgoing) -> bool:
-        first = self._duplicates.first_of(node, duplicate_id) if duplicate_id else None
-        if first is not None:
-            self._duplicates.drop(node, duplicate_id, outgoing, first)
-        return first is not None
-
-    def _enqueue(self, node: Node, duplicate_id: bytes, outgoing: Outgoing) -> None:
         if duplicate_id:
             self._duplicates.keep_id(node, duplicate_id, outgoing)
         self._router.enqueue(node, outgoing)
+        return True
+
+    def prepare(self, sends: Sequence[tuple[Node, Outgoing]]) -> list[Prepared]:
+        """Read all that has to be known to store some messages together: nothing is left that can fail.
+
+        Raises:
+            StoreError: something cannot be read; nothing is changed by then.
+        """
+        prepared: list[Prepared] = []
+        own: set[tuple[int, bytes]] = set()
+        try:
+            for node, outgoing in sends:
+                duplicate_id = self._duplicates.duplicate_id_of(node, outgoing)
+                first = self._duplicates.first_of(node, duplicate_id) if duplicate_id else None
+                is_repeated = first is not None or (node.id, duplicate_id) in own
+                if duplicate_id:
+                    own.add((node.id, duplicate_id))
+                reserved = 0 if is_repeated else self._router.reserve(outgoing)
+                prepared.append(Prepared(node, outgoing, duplicate_id, first, reserved))
+        except BaseException:
+            for each in prepared:
+                self._router.give_up(each.reserved)
+            raise
+        return prepared
+
+    def publish_prepared(self, prepared: Prepared) -> None:
+        """Store a message of those that were prepared together, in their order; no limit counts any more."""
+        node, outgoing, duplicate_id, first, reserved = prepared
+        if duplicate_id:
+            # It may be one of the messages before it.
+            first = first or self._duplicates.window(node).pending.get(duplicate_id)
+            if first is not None:
+                self._duplicates.drop(node, duplicate_id, outgoing, first)
+                return
+            self._duplicates.keep_id(node, duplicate_id, outgoing)
+        self._router.enqueue(node, outgoing, reserved)

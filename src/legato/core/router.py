@@ -46,10 +46,14 @@ class Router:
         self._modes = modes
         self._schedule: Schedule | None = None
 
-    def enqueue(self, node: Node, outgoing: Outgoing) -> tuple[int, int]:
-        """Add a message; returns the number and sequence of its place."""
-        if outgoing.traits.deliver_us > self._kernel.now_us:
-            return self._schedule_message(node, outgoing, outgoing.traits.deliver_us)
+    def enqueue(self, node: Node, outgoing: Outgoing, reserved: int = 0) -> tuple[int, int]:
+        """Add a message; returns the number and sequence of its place.
+
+        Args:
+            reserved: its place in the schedule, if `reserve` gave it one.
+        """
+        if reserved or outgoing.traits.deliver_us > self._kernel.now_us:
+            return self._schedule_message(node, outgoing, outgoing.traits.deliver_us, reserved)
         if isinstance(node, Topic):
             return self._fan_out(node, outgoing)
         if node.topic is not None:
@@ -150,7 +154,17 @@ class Router:
         """The schedule, if it was needed in this epoch."""
         return self._schedule
 
-    def _schedule_message(self, node: Node, outgoing: Outgoing, due_us: int) -> tuple[int, int]:
+    def reserve(self, outgoing: Outgoing) -> int:
+        """Look for a place in the schedule for a message that is for later; 0 if it is for now."""
+        due_us = outgoing.traits.deliver_us
+        return self.schedule.place(due_us) if due_us > self._kernel.now_us else 0
+
+    def give_up(self, reserved: int) -> None:
+        """The message that got the place does not come."""
+        if reserved:
+            self.schedule.not_stored(reserved)
+
+    def _schedule_message(self, node: Node, outgoing: Outgoing, due_us: int, reserved: int = 0) -> tuple[int, int]:
         """The message waits in the schedule until it is due, and goes to `node` then."""
         traits = outgoing.traits
         scheduled = Scheduled(
@@ -166,7 +180,7 @@ class Router:
         )
         schedule = self.schedule
         queue = schedule.queue
-        seq = schedule.place(due_us)
+        seq = reserved or schedule.place(due_us)
         body = wrap(scheduled)
         commit = self._kernel.gathering
         fact = MessageStored(

@@ -23,12 +23,13 @@ from legato.core.outcome import Outcome, RefusedCommit
 from legato.core.outgoing import Outgoing
 from legato.core.producers import SINK_PREFIX, Producer
 from legato.core.published_batches import BatchIdentity, objection
-from legato.core.publishing import Publisher
+from legato.core.publishing import Prepared, Publisher
 from legato.core.queues import Queue
 from legato.core.records import ProducerRecord
 from legato.core.refusals import FULL, STILL_COMMITTING, NotFound, Refusal
 from legato.core.topics import Node
 from legato.core.traits import Traits
+from legato.errors import StoreError
 
 UNKNOWN_BATCH = BatchIdentity()
 """Of former versions' clients."""
@@ -53,6 +54,10 @@ class StagedMessage(msgspec.Struct, frozen=True):
     body: bytes
     message_id: str
     traits: Traits
+
+
+class BatchBrokenOffError(StoreError):
+    """A batch was stored in part, in memory: nothing of that may become durable."""
 
 
 class _Wanted:
@@ -140,6 +145,8 @@ class StagedBatches:
         Raises:
             Refusal: a destination is gone or full, the batch is being committed for another request, another batch was
                 published under its number, or there are too many sinks.
+            StoreError: something of it cannot be looked up; nothing of it is stored.
+            BatchBrokenOffError: part of it would be: the epoch has to end before the next commit.
         """
         self._check_sink(name)
         producer = self._producers.attach(name)
@@ -152,17 +159,25 @@ class StagedBatches:
             self._stage(Stage(token, producer, 0))
             return
         self._check_room(runs, messages)
+        sends = [(message.node, _outgoing(message, producer, number)) for message in messages]
+        prepared = self._publisher.prepare(sends)
         producer.accept(number)
-        stage = Stage(token, producer, number)
+        try:
+            self._store(Stage(token, producer, number), runs, prepared, identity)
+        except Exception as error:
+            raise BatchBrokenOffError(f"a batch was stored in part: {error!r}") from error
+
+    def _store(
+        self, stage: Stage, runs: Sequence[StagedRun], prepared: Sequence[Prepared], identity: BatchIdentity
+    ) -> None:
         for run in runs:
             self._store_run(run, stage)
-        for message in messages:
-            outgoing = Outgoing(message.body, message.message_id, None, message.traits)
-            outgoing.producer, outgoing.number = producer.id, number
-            self._publisher.publish_of_batch(message.node, outgoing)
-        stage.count += len(messages)
-        published = BatchPublished(producer.id, number, stage.count, identity.digest, identity.stages)
-        self._kernel.record(published)
+        for message in prepared:
+            self._publisher.publish_prepared(message)
+        stage.count += len(prepared)
+        self._kernel.record(
+            BatchPublished(stage.producer.id, stage.number, stage.count, identity.digest, identity.stages)
+        )
         self._stage(stage)
 
     def _stage(self, stage: Stage) -> None:
@@ -257,3 +272,7 @@ class StagedBatches:
             queue.grouped = True
             self._kernel.record(QueueGrouped(queue.id))
             self._modes.review(queue)
+
+
+def _outgoing(message: StagedMessage, producer: Producer, number: int) -> Outgoing:
+    return Outgoing(message.body, message.message_id, None, message.traits, "", producer.id, number)

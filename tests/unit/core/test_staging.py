@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, Literal
 
 import pytest
@@ -12,10 +13,12 @@ from legato.core.producers import ONCE_PREFIX, SINK_PREFIX
 from legato.core.published_batches import BatchIdentity
 from legato.core.queues import Queue
 from legato.core.refusals import NotFound, Refusal
+from legato.core.router import Router
 from legato.core.settings import AddressSettings
-from legato.core.staged_batches import UNKNOWN_BATCH, StagedMessage, StagedRun
+from legato.core.staged_batches import UNKNOWN_BATCH, BatchBrokenOffError, StagedMessage, StagedRun
 from legato.core.steady import STEP_MAX_US
 from legato.core.traits import Traits
+from legato.errors import StoreCorruptError
 from legato.store.block_writer import new_blocks
 from tests.support.scenario import Scenario
 
@@ -201,6 +204,60 @@ def test_the_last_message_of_a_batch_may_go_past_the_limit_as_any_other_may(s: S
     assert s.staged == {"t": 2}
     with pytest.raises(Refusal, match="is full"):
         publish(s, 2, b"z")
+
+
+@pytest.mark.parametrize("kind", ["duplicate id", "place in the schedule"])
+def test_a_batch_of_which_something_cannot_be_read_is_not_stored_and_may_come_again(
+    s: Scenario, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The rows before that were stored, and the batch was told as published when it came again."""
+    s.settings["q"] = AddressSettings(duplicate_window=100)
+    queue = s.broker.directory.queue("q")
+    s.publish(queue, b"first", duplicate_id=b"0")
+    later_us = s.now_us + 500_000 if kind == "place in the schedule" else 0
+    messages = tuple(
+        StagedMessage(queue, b"%d" % number, f"ID:{number}", Traits(duplicate_id=b"%d" % number, deliver_us=later_us))
+        for number in (0, 1, 2, 2)
+    )
+    reads = 0
+
+    def twice_and_no_more(*arguments: Any, read: Any) -> Any:
+        nonlocal reads
+        reads += 1
+        if reads > 2:
+            raise StoreCorruptError("it is not what was written")
+        return read(*arguments)
+
+    name = "messages" if later_us else "duplicate"
+    with monkeypatch.context() as patch:
+        patch.setattr(s.store, name, partial(twice_and_no_more, read=getattr(s.store, name)))
+        messages = (*messages, StagedMessage(queue, b"3", "ID:3", Traits(duplicate_id=b"3", deliver_us=later_us)))
+        with pytest.raises(StoreCorruptError):
+            s.broker.staged_batches.publish(SINK, 1, [run_of(queue, b"run")], messages, "t")
+    assert not s.broker.staged_batches.is_published(SINK, 1)
+    s.run()
+    assert (s.staged, queue.depth) == ({}, 1)
+    publish(s, 1, b"run", messages=messages)
+    assert s.staged == {"t": 6}
+    s.wait(1)
+    assert sorted(received(s)) == [b"1", b"2", b"3", b"first", b"run"]
+
+
+def test_what_breaks_off_in_the_middle_of_a_batch_is_no_answer(s: Scenario, monkeypatch: pytest.MonkeyPatch) -> None:
+    queue = s.broker.directory.queue("q")
+    messages = [StagedMessage(queue, b"1", "ID:1", Traits()), StagedMessage(queue, b"2", "ID:2", Traits())]
+    enqueue, calls = s.broker.router.enqueue, 0
+
+    def once(self: Router, *arguments: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        if calls == 2:
+            raise StoreCorruptError("it is not what was written")
+        return enqueue(*arguments)
+
+    monkeypatch.setattr(Router, "enqueue", once)
+    with pytest.raises(BatchBrokenOffError, match="in part"):
+        s.broker.staged_batches.publish(SINK, 1, [], messages, "t")
 
 
 def test_groups_are_looked_for_once_a_run_has_some(s: Scenario) -> None:

@@ -29,7 +29,7 @@ from legato.core.producers import ONCE_PREFIX, SINK_PREFIX
 from legato.core.published_batches import BatchIdentity
 from legato.core.queues import Queue
 from legato.core.refusals import Refusal
-from legato.core.staged_batches import StagedMessage, StagedRun
+from legato.core.staged_batches import BatchBrokenOffError, StagedMessage, StagedRun
 from legato.core.traits import Traits
 from legato.errors import StoreError
 from legato.quoting import quoted, sentence
@@ -70,6 +70,7 @@ class Stages:
     Args:
         store: the store's directory.
         advance: is called after something was done outside a peer's turn.
+        fatal: is called when the epoch has to end before anything more is stored.
         commit_bytes_max: the size of the largest commit; None if there is no limit.
     """
 
@@ -81,9 +82,11 @@ class Stages:
         store: Path,
         advance: Callable[[], None],
         names: Names,
+        fatal: Callable[[StoreError], None],
         commit_bytes_max: int | None = None,
     ) -> None:
         self._commit_bytes_max = commit_bytes_max
+        self._fatal = fatal
         self._broker = broker
         self._nodes = nodes
         self._bulk = bulk
@@ -196,6 +199,10 @@ class Stages:
             runs, messages = ([], []) if published else self._staged(records, rights, holdings)
             self._refuse_more_than_a_commit(runs, messages)
             self._broker.staged_batches.publish(name, number, runs, messages, pending, identity)
+        except BatchBrokenOffError as error:
+            # An answer would be a lie, and the next commit would make what is there of it durable.
+            self._fatal(error)
+            return
         except (StoreError, Refused, Refusal, Rejection) as error:
             self._fail(pending, name, number, identity, error)
         except Exception as error:
@@ -236,8 +243,8 @@ class Stages:
                 # Its files are written over already.
                 self._broker.staged_batches.publish(name, number, [], [], pending, identity)
                 return
-        except Refusal as refusal:
-            error = refusal
+        except (Refusal, StoreError) as second:
+            error = second
         # Of a stage that cannot be read the store names the file alone; what is unforeseen may name anything.
         told = isinstance(error, (StoreError, Refused, Refusal, Rejection))
         pending.failed(str(error) if told else "The broker could not do that; its log says why.")

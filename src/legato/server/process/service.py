@@ -336,6 +336,7 @@ class Service:
                 self.config.store_directory,
                 self.advance,
                 self._names,
+                self.fatal,
                 None if self._replicated is None else self._replicated.record_bytes_max,
             ),
             self.bulk,
