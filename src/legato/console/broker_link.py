@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 from legato.client import Connection
@@ -21,33 +20,29 @@ ROWS_MAX = 20_000
 """Of queues and the like that are looked at; a page says when there are more."""
 RETRY_AFTER_S = 1.0
 """While no broker can be reached nobody tries more often than that."""
+LOOKS = ("read", "query")
+"""Operations that change nothing."""
 T = TypeVar("T")
 
 
-class BrokerLink:
-    """A connection for requests, browsers and transactions; made when it is needed, and again when it is lost.
+class Unanswered(JMSError):
+    """Nobody knows whether the broker did what it was asked for."""
 
-    Args:
-        brokers: where they are.
-        user, password: as the visitor gave them; None: as the URL has them.
-    """
 
-    def __init__(self, brokers: Brokers, user: str | None = None, password: str | None = None) -> None:
-        self._brokers = brokers
-        self._login = (user, password)
+class _Line:
+    """One connection, and one request at a time by it: a broker sends all answers of a connection to one receiver."""
+
+    def __init__(self, connect: Callable[[], Connection]) -> None:
+        self._connect = connect
         self._lock = threading.Lock()
+        self._asking = threading.Lock()
         self._connection: Connection | None = None
-        self._free: list[Requester] = []
+        self._requester: Requester | None = None
         self._failed: tuple[float, JMSError] | None = None
         self._closed = False
 
     def connection(self) -> Connection:
-        """The connection, started.
-
-        Raises:
-            JMSSecurityError: the brokers refused the login.
-            JMSError: no broker can be reached.
-        """
+        """The connection, started; see `BrokerLink.connection`."""
         with self._lock:
             if self._closed:
                 raise JMSError("This visit is over.")
@@ -55,7 +50,7 @@ class BrokerLink:
                 if self._failed is not None and time.monotonic() - self._failed[0] < RETRY_AFTER_S:
                     raise JMSError(str(self._failed[1]))
                 try:
-                    connection = self._brokers.factory().create_connection(*self._login)
+                    connection = self._connect()
                 except JMSSecurityError:
                     raise
                 except JMSError as error:
@@ -70,51 +65,95 @@ class BrokerLink:
         """It is gone for good: the next request makes another one."""
         with self._lock:
             if self._connection is connection:
-                self._connection, self._free = None, []
+                self._connection = self._requester = None
 
-    @contextmanager
-    def _requester(self) -> Iterator[Requester]:
+    def request(
+        self, operation: str, type: str, name: str, arguments: dict[str, str | float], wait_s: float
+    ) -> tuple[Any, JMSError | None, bool]:
+        """The answer to a request, or why there is none, and whether the broker answered at all."""
+        if not self._asking.acquire(timeout=wait_s):
+            return None, JMSError(f"The broker did not answer others within {wait_s:g} s."), False
+        try:
+            try:
+                requester = self._requester_now()
+            except JMSError as error:
+                return None, error, False
+            try:
+                return requester.request(operation, type, name, arguments, wait_s), None, True
+            except JMSError as error:
+                if not requester.answered:
+                    # An answer that comes late must not be taken for that to another request.
+                    self._drop(requester)
+                return None, error, requester.answered
+        finally:
+            self._asking.release()
+
+    def _requester_now(self) -> Requester:
         connection = self.connection()
         with self._lock:
-            requester = self._free.pop() if self._free else None
-        if requester is None:
-            requester = Requester(connection, "the broker")
-        try:
-            yield requester
-        except JMSError as error:
-            if requester.answered:
-                self._give_back(connection, requester)
-            else:
-                requester.close()
-            raise error
-        self._give_back(connection, requester)
-
-    def _give_back(self, connection: Connection, requester: Requester) -> None:
+            known = self._requester if self._connection is connection else None
+        if known is not None:
+            return known
+        made = Requester(connection, "the broker")
         with self._lock:
             if self._connection is connection:
-                self._free.append(requester)
-                return
+                self._requester = made
+        return made
+
+    def _drop(self, requester: Requester) -> None:
+        with self._lock:
+            if self._requester is requester:
+                self._requester = None
         requester.close()
+
+    def close(self) -> None:
+        """End the connection; may be called again."""
+        with self._lock:
+            connection, self._connection, self._requester, self._closed = self._connection, None, None, True
+        if connection is not None:
+            connection.close()
+
+
+class BrokerLink:
+    """Connections for requests, browsers and transactions; made when they are needed, and again when they are lost.
+
+    What changes something goes by one of its own: it may take long, and pages do not wait for it.
+
+    Args:
+        brokers: where they are.
+        user, password: as the visitor gave them; None: as the URL has them.
+    """
+
+    def __init__(self, brokers: Brokers, user: str | None = None, password: str | None = None) -> None:
+        self._brokers = brokers
+        self._login = (user, password)
+        self._looks = _Line(self._connect)
+        self._changes = _Line(self._connect)
+
+    def _connect(self) -> Connection:
+        return self._brokers.factory().create_connection(*self._login)
+
+    def connection(self) -> Connection:
+        """The connection, started, for browsers and transactions.
+
+        Raises:
+            JMSSecurityError: the brokers refused the login.
+            JMSError: no broker can be reached.
+        """
+        return self._looks.connection()
 
     def request(self, operation: str, type: str, name: str = "", **arguments: str | float) -> Any:
         """See `legato.client.management.request`; what only looks is asked once more if a takeover came between."""
-        looks = operation in ("read", "query")
-        answered = False
-        try:
-            with self._requester() as requester:
-                try:
-                    return requester.request(
-                        operation, type, name, arguments, ANSWER_WAIT_S if looks else CHANGE_WAIT_S
-                    )
-                finally:
-                    answered = requester.answered
-        except JMSSecurityError:
-            raise
-        except JMSError:
-            if not looks or answered:
-                raise
-        with self._requester() as requester:
-            return requester.request(operation, type, name, arguments, ANSWER_WAIT_S)
+        looks = operation in LOOKS
+        line, wait_s = (self._looks, ANSWER_WAIT_S) if looks else (self._changes, CHANGE_WAIT_S)
+        result, error, answered = line.request(operation, type, name, arguments, wait_s)
+        if error is not None and looks and not answered and not isinstance(error, JMSSecurityError):
+            result, error, answered = line.request(operation, type, name, arguments, wait_s)
+        if error is None:
+            return result
+        if answered or isinstance(error, JMSSecurityError):
+            raise error
+        raise Unanswered(str(error)) from error
 
     def request_apart(self, operation: str, type: str) -> Any:
         """A request by a connection of its own, gone with the answer: a switchover waits for who asked for it."""
@@ -133,11 +172,9 @@ class BrokerLink:
         return found
 
     def close(self) -> None:
-        """End the connection; may be called again."""
-        with self._lock:
-            connection, self._connection, self._free, self._closed = self._connection, None, [], True
-        if connection is not None:
-            connection.close()
+        """End the connections; may be called again."""
+        self._looks.close()
+        self._changes.close()
 
 
 class Recent:
