@@ -104,7 +104,7 @@ LOG_TRIM_RECORDS = 2_000
 HISTORY_ATTEMPTS = 10
 """Failed deliveries of a message that are remembered one by one."""
 STAGE_RETENTION_S = 7 * 24 * 3600
-"""Rows that were staged and neither published nor given up are kept for so long after the last of their sink came."""
+"""Rows that were staged and neither published nor given up are kept for so long."""
 TAKEN_MESSAGES = 10_000
 """Of a queue's messages that left after a redelivery, so many are remembered with who took them (promise 5)."""
 GROUPS_MAX = 65_536

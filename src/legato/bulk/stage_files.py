@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import mmap
 import os
-import shutil
 import struct
 import time
 import uuid
@@ -34,6 +33,8 @@ SPARE_DIRECTORY = "spare-stages"
 """Beside it: files to be written over."""
 SPARE_BYTES_MAX = 512 << 20
 SUFFIX = ".stage"
+_UNFINISHED_SUFFIX = ".tmp"
+"""Of a stage that is being written, or that a process was killed over."""
 _SIZE = struct.Struct(">I")
 
 
@@ -139,7 +140,7 @@ def path_of(store: Path, transactional_id: str, batch: int, stage: str) -> Path:
 def write_stage(path: Path, records: Iterator[Record]) -> int:
     """Write a stage; it is durable when this returns. Returns how many messages it has."""
     make_directory(path.parent)
-    temporary = path.with_suffix(".tmp")
+    temporary = path.with_suffix(_UNFINISHED_SUFFIX)
     count = 0
     try:
         with _open_spare(path.parents[2], temporary) or temporary.open("wb", buffering=0) as file:
@@ -237,11 +238,16 @@ def _view(path: Path) -> memoryview:
 
 
 def remove_stages(store: Path, transactional_id: str, through: int) -> None:
-    """Remove what was staged for batches up to `through`: they are published, or never will be."""
-    directory = directory_of(store, transactional_id)
-    for path in directory.glob(f"*{SUFFIX}"):
-        if path.name[:12].isdecimal() and int(path.name[:12]) <= through:
+    """Remove what was staged for batches up to `through`, or was to be: they are published, or never will be."""
+    for path in directory_of(store, transactional_id).glob("*"):
+        batch = path.name.partition("-")[0]
+        if not batch.isdecimal() or int(batch) > through:
+            continue
+        if path.suffix == SUFFIX:
             _spare(path, store)
+        elif path.suffix == _UNFINISHED_SUFFIX:
+            # Somebody may be writing to it: nobody else is to write over it.
+            path.unlink(missing_ok=True)
 
 
 def discard_stages(store: Path, transactional_id: str, batch: int, stages: Sequence[str]) -> None:
@@ -251,15 +257,35 @@ def discard_stages(store: Path, transactional_id: str, batch: int, stages: Seque
 
 
 def sweep(store: Path, older_than_s: float) -> int:
-    """Remove the stages of sinks that staged nothing for so long, and files to be written over that nobody wanted.
+    """Remove stages that nobody has written to for so long, and files to be written over that nobody wanted.
 
     Returns:
-        How many directories that were.
+        How many files that were.
     """
+    before_s = time.time() - older_than_s
+    return sum(
+        _sweep(directory, before_s) for directory in (*(store / DIRECTORY).glob("*"), *store.glob(SPARE_DIRECTORY))
+    )
+
+
+def _sweep(directory: Path, before_s: float) -> int:
+    """Remove the old files of a directory, and itself if it is empty then and no file has come to it."""
     swept = 0
-    for directory in (*(store / DIRECTORY).glob("*"), *store.glob(SPARE_DIRECTORY)):
-        newest = max((path.stat().st_mtime for path in directory.glob("*")), default=directory.stat().st_mtime)
-        if newest < time.time() - older_than_s:
-            shutil.rmtree(directory, ignore_errors=True)
-            swept += 1
+    is_old = _is_old(directory, before_s)
+    for path in directory.glob("*"):
+        # A stage that becomes whole, or is published, has another name from one moment to the next.
+        with suppress(FileNotFoundError):
+            if _is_old(path, before_s):
+                path.unlink()
+                swept += 1
+    if is_old:
+        with suppress(OSError):
+            directory.rmdir()
     return swept
+
+
+def _is_old(path: Path, before_s: float) -> bool:
+    try:
+        return path.stat().st_mtime < before_s
+    except FileNotFoundError:
+        return False

@@ -88,10 +88,63 @@ def test_sinks_that_never_came_back_are_swept(tmp_path: Path) -> None:
     path = path_of(tmp_path, "sink", 0, "a")
     write_stage(path, iter([RUN]))
     assert sweep(tmp_path, 3600) == 0
-    old = time.time() - 7200
-    os.utime(path, (old, old))
+    make_old(path, path.parent)
     assert sweep(tmp_path, 3600) == 1
     assert not path.parent.exists()
+
+
+def make_old(*paths: Path) -> None:
+    old = time.time() - 7200
+    for path in paths:
+        os.utime(path, (old, old))
+
+
+def unfinished(tmp_path: Path, batch: int, stage: str) -> Path:
+    """What is left of a stage over which its process was killed."""
+    path = path_of(tmp_path, "sink", batch, stage).with_suffix(".tmp")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(b"half of")
+    return path
+
+
+def test_what_killed_processes_left_goes_with_its_batch(tmp_path: Path) -> None:
+    """It stayed as long as its sink came back: up to gigabytes at each failover."""
+    left = [unfinished(tmp_path, batch, "a.b") for batch in (1, 2, 3, 10**12 + 1)]
+    remove_stages(tmp_path, "sink", 2)
+    assert [path.exists() for path in left] == [False, False, True, True]
+    assert not (tmp_path / stage_files.SPARE_DIRECTORY).exists(), "somebody may write to it still"
+    remove_stages(tmp_path, "sink", 10**12)
+    assert [path.exists() for path in left] == [False, False, False, True]
+
+
+def test_of_a_sink_that_goes_on_only_old_files_are_swept(tmp_path: Path) -> None:
+    old, older = unfinished(tmp_path, 1, "a"), path_of(tmp_path, "sink", 2, "b")
+    write_stage(older, iter([RUN]))
+    make_old(old, older)
+    kept = [unfinished(tmp_path, 3, "c"), path_of(tmp_path, "sink", 3, "d")]
+    write_stage(kept[1], iter([RUN]))
+    assert sweep(tmp_path, 3600) == 2
+    assert sorted(kept[0].parent.iterdir()) == sorted(kept)
+
+
+def test_a_stage_that_becomes_whole_meanwhile_is_in_nobodys_way(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The upkeep of the store ended with an error: its log was not trimmed that time."""
+    other, path = path_of(tmp_path, "another", 0, "a"), path_of(tmp_path, "sink", 0, "a")
+    for each in (other, path):
+        write_stage(each, iter([RUN]))
+    make_old(other, path)
+    stat = Path.stat
+
+    def renamed_before(self: Path, **options: bool) -> os.stat_result:
+        if self == path:
+            path.unlink(missing_ok=True)
+        return stat(self, **options)
+
+    monkeypatch.setattr(Path, "stat", renamed_before)
+    assert sweep(tmp_path, 3600) == 1
+    assert not other.exists()
 
 
 def test_the_files_of_published_batches_are_written_over(tmp_path: Path) -> None:
@@ -127,10 +180,8 @@ def test_no_more_is_kept_to_be_written_over_than_is_worth_it(tmp_path: Path, mon
     monkeypatch.setattr(stage_files, "SPARE_BYTES_MAX", 2 * size)
     remove_stages(tmp_path, "sink", 0)
     assert len(list((tmp_path / stage_files.SPARE_DIRECTORY).iterdir())) == 2
-    old = time.time() - 7200
-    for spare in (tmp_path / stage_files.SPARE_DIRECTORY).iterdir():
-        os.utime(spare, (old, old))
-    assert sweep(tmp_path, 3600) == 1
+    make_old(*(tmp_path / stage_files.SPARE_DIRECTORY).iterdir(), tmp_path / stage_files.SPARE_DIRECTORY)
+    assert sweep(tmp_path, 3600) == 2
     assert not (tmp_path / stage_files.SPARE_DIRECTORY).exists()
 
 
