@@ -56,7 +56,6 @@ def backup(
 
     from legato.cli.store_fetching import fetch
     from legato.client.failover.uri import is_uri, parse_uri
-    from legato.replication.versions import copy_versions
     from legato.store import backup as backups
     from legato.store.backup_files import LEDGER_NAME
 
@@ -70,7 +69,6 @@ def backup(
     else:
         segments = (ledger_directory or Path(store, LEDGER_NAME)) if ledger else None
         manifest = backups.take(Path(store), to, ledger=segments)
-        copy_versions(Path(store), to)
     contents = backups.verify(to) if verify else None
     if as_json:
         say_json({"manifest": msgspec.to_builtins(manifest), "contents": msgspec.to_builtins(contents)})
@@ -92,12 +90,10 @@ def restore(
 
     Example: legato store restore /backup/legato-1 /var/lib/legato/store
     """
-    from legato.replication.versions import copy_versions
     from legato.store import backup as backups
     from legato.store.base import FORMAT_VERSION
 
     manifest = backups.restore(backup, store)
-    copy_versions(backup, store)
     say(f"restored {store} as of commit {manifest.log_position} of epoch {manifest.epoch}")
     if manifest.format != FORMAT_VERSION:
         say(f"it has format {manifest.format}: the first broker that serves from it brings it to {FORMAT_VERSION}")

@@ -14,9 +14,8 @@ from pathlib import Path
 from legato.errors import LegatoError, LogError, LogTrimmedError, StoreError
 from legato.quoting import quoted, sentence
 from legato.replication.log import Position, ReplicatedLog
-from legato.replication.versions import copy_versions
 from legato.store.backup import take
-from legato.store.backup_files import MANIFEST_NAME, USERS_NAME, copy_file, read_manifest
+from legato.store.backup_files import MANIFEST_NAME, USERS_NAME, copy_file, copy_versions, read_manifest
 from legato.store.directories import sync_directory
 from legato.store.environment import DATA_NAME, LOCK_TABLE_NAME
 from legato.store.lmdb import LmdbStore

@@ -19,7 +19,7 @@ from legato.core.records import Batch, CommitRecord, EpochRecord
 from legato.errors import StoreCorruptError, StoreFormatError
 from legato.quoting import quoted, sentence
 from legato.replication.log import Record
-from legato.store.backup_files import VERSIONS_NAME, copy_file
+from legato.store.backup_files import OWNERS_ONLY, VERSIONS_NAME
 from legato.store.commit_records import (
     AnyRecord,
     Beat,
@@ -35,7 +35,6 @@ log = logging.getLogger("legato.replication")
 
 EPOCHS_KEPT = 8
 """A power cut may undo the store's last commit, and with it the beginning of an epoch."""
-OWNERS_ONLY = 0o600
 _FACTS, _FORMAT = "facts known", "format"
 """Rules that grow from version to version. Who knows more facts can apply those of former versions."""
 _SHORT_ARRAY, _LENGTH = 0x90, 0x0F
@@ -83,18 +82,6 @@ class EpochVersions:
                 _write(self._directory, self._versions)
             except OSError as error:
                 log.warning("! %s cannot be written: %s", quoted(self._directory / VERSIONS_NAME), sentence(error))
-
-
-def copy_versions(source: Path, to: Path) -> None:
-    """Copy what is known of the epochs' versions from the directory of a store, or of a backup, to another.
-
-    Raises:
-        OSError: it cannot be written.
-    """
-    (to / VERSIONS_NAME).unlink(missing_ok=True)
-    if (source / VERSIONS_NAME).is_file():
-        copy_file(source / VERSIONS_NAME, to / VERSIONS_NAME)
-        (to / VERSIONS_NAME).chmod(OWNERS_ONLY)
 
 
 def read_record(record: Record, version: EpochVersion | None) -> AnyRecord:

@@ -19,7 +19,7 @@ from legato import limits
 from legato.amqp.codec.stubs import whole_size
 from legato.core.facts import Kind
 from legato.core.records import QueueRecord
-from legato.errors import StoreCorruptError, StoreFormatError, StoreFullError
+from legato.errors import StoreCorruptError, StoreError, StoreFormatError, StoreFullError
 from legato.store.backup_files import (
     LEDGER_NAME,
     MANIFEST_NAME,
@@ -28,6 +28,7 @@ from legato.store.backup_files import (
     compare_digests,
     copy_file,
     copy_users,
+    copy_versions,
     file_digest,
     new_directory,
     read_manifest,
@@ -111,6 +112,7 @@ def take(store: Path, to: Path, *, ledger: Path | None = None) -> Manifest:
         settle_store(store)
         with _files(store) as environment:
             copy_data(environment, partial, to)
+        copy_versions(store, partial)
         segments = {} if ledger is None else _copy_segments(ledger, partial / LEDGER_NAME, _state(partial).log_position)
         return complete(partial, taken_us, segments, copy_users(store, partial))
 
@@ -164,6 +166,7 @@ def restore(backup: Path, store: Path) -> Manifest:
             sync_directory(partial / LEDGER_NAME)
         if manifest.users_sha256:
             copy_file(backup / USERS_NAME, partial / USERS_NAME, manifest.users_sha256)
+        copy_versions(backup, partial)
         with _files(partial, store) as environment:
             read_format(environment, partial)
         _only_data(partial)
@@ -309,7 +312,10 @@ def _read_log(store: LmdbStore, contents: Contents) -> None:
 
 def _copy_segments(ledger: Path, to: Path, through: int) -> dict[str, str]:
     """Those that tell of commits up to `through`: a restored store numbers its next commits from there on."""
-    names = sorted(span.file_name for span in spans(ledger) if span.last <= through)
+    try:
+        names = sorted(span.file_name for span in spans(ledger) if span.last <= through)
+    except OSError as error:
+        raise StoreError(f"{ledger} cannot be read: {error.strerror}.") from error
     if not names:
         return {}
     to.mkdir()

@@ -23,6 +23,7 @@ USERS_NAME = "users"
 """Without it a restored broker would let in whoever is on its machine."""
 VERSIONS_NAME = "versions.json"
 """What a replica knows of the versions of Legato whose records it has; in the directory of a store."""
+OWNERS_ONLY = 0o600
 PARTIAL = ".partial"
 """Ends the name of a directory that is not complete."""
 MARK_NAME = "legato.partial"
@@ -194,6 +195,21 @@ def copy_users(store: Path, backup: Path) -> str:
     """Copy the users file in a store's directory, if there is one; returns its digest, or an empty text."""
     users = store / USERS_NAME
     return copy_file(users, backup / USERS_NAME) if users.is_file() else ""
+
+
+def copy_versions(source: Path, to: Path) -> None:
+    """Copy what is known of the epochs' versions from the directory of a store, or of a backup, to another.
+
+    They are written before the commits that need them, so they are copied after these.
+
+    Raises:
+        StoreError: it cannot be read.
+        OSError: it cannot be written.
+    """
+    (to / VERSIONS_NAME).unlink(missing_ok=True)
+    if (source / VERSIONS_NAME).is_file():
+        copy_file(source / VERSIONS_NAME, to / VERSIONS_NAME)
+        (to / VERSIONS_NAME).chmod(OWNERS_ONLY)
 
 
 def file_digest(path: Path) -> str:

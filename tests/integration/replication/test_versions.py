@@ -27,10 +27,9 @@ from legato.replication.versions import (
     EPOCHS_KEPT,
     EpochVersion,
     EpochVersions,
-    copy_versions,
     refuse_other_version,
 )
-from legato.store.backup_files import VERSIONS_NAME
+from legato.store.backup_files import VERSIONS_NAME, copy_versions
 from legato.store.commit_records import Beat, encode_beat, encode_commit, encode_epoch, rules
 from legato.store.content_digest import content_digest
 from legato.store.lmdb import LmdbStore

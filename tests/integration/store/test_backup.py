@@ -363,6 +363,27 @@ def test_what_cannot_be_read_is_named(store: Path, tmp_path: Path, target: str, 
     assert sorted(os.listdir(tmp_path)) == ["store"]
 
 
+def test_versions_are_there_before_a_copy_has_its_name(store: Path, tmp_path: Path) -> None:
+    """They came after it: a backup that had failed was there all the same."""
+    versions = store / "versions.json"
+    versions.write_text("[]")
+    backup.take(store, tmp_path / "copy")
+    backup.restore(tmp_path / "copy", tmp_path / "again")
+    assert [(tmp_path / name / "versions.json").read_text() for name in ("copy", "again")] == ["[]", "[]"]
+    versions.unlink()
+    versions.symlink_to("/proc/self/mem")
+    told = legato("store", "backup", store, tmp_path / "failed")
+    assert (told.returncode, told.stderr) == (1, f"legato: {versions} cannot be read: Input/output error.\n")
+    assert sorted(os.listdir(tmp_path)) == ["again", "copy", "store"]
+
+
+def test_a_ledger_that_cannot_be_read_is_named(store: Path, tmp_path: Path) -> None:
+    ledger = tmp_path / "ledger"
+    ledger.write_text("no directory")
+    with pytest.raises(StoreError, match=f"^{ledger} cannot be read: Not a directory"):
+        backup.take(store, tmp_path / "copy", ledger=ledger)
+
+
 def test_a_path_without_a_store_is_a_sentence(tmp_path: Path) -> None:
     told = legato("store", "backup", tmp_path / "none", tmp_path / "copy")
     assert (told.returncode, "there is no store in" in told.stderr) == (1, True)
