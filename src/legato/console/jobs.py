@@ -9,12 +9,15 @@ from collections.abc import Sequence
 
 from legato.administration.dead_letters import MOVED_AT_ONCE_MAX, still_there
 from legato.administration.letter_names import batches, selector_of
-from legato.console.broker_link import BrokerLink
+from legato.console.broker_link import BrokerLink, Unanswered
 from legato.console.dead_letter_index import Entry, Index
 from legato.errors import JMSError
 
 KEPT_MAX = 8
 """Jobs that are over and still shown."""
+ATTEMPTS_MAX = 10
+"""Of a batch that the broker does not answer, as in a takeover."""
+AGAIN_AFTER_S = 3.0
 
 
 class MoveJob:
@@ -103,22 +106,41 @@ class MoveJob:
             self.error = str(error)
 
     def _move(self, to: str, batch: list[Entry]) -> None:
+        """Move a batch; ask again if nobody knows what became of it: what was moved is not selected any more."""
+        unsure, moved = False, 0
+        there: set[str] = set()
+        for attempt in itertools.count(1):
+            try:
+                moved, there = self._ask(to, batch)
+                break
+            except Unanswered:
+                unsure = True
+                if attempt == ATTEMPTS_MAX or self._stop.wait(AGAIN_AFTER_S):
+                    raise
+        self.asked += len(batch)
+        # What an attempt that was not answered moved is here no longer.
+        self.moved += len(batch) - len(there) if unsure else moved
+        self.there += len(there)
+        self._index.remove([entry.name for entry in batch if entry.name not in there])
+
+    def _ask(self, to: str, batch: list[Entry]) -> tuple[int, set[str]]:
+        """How many the broker moves, and the names of those that are there still."""
         arguments: dict[str, str | float] = {"properties": self._properties} if self._properties else {}
         # With a limit the broker looks no further than the last of them.
         done = self._link.request(
             "move", "queue", self.queue, to=to, selector=selector_of(batch), limit=len(batch), **arguments
         )
-        self.asked += len(batch)
-        self.moved += int(done["moved"])
-        there: set[str] = set()
-        if done["moved"] < len(batch):
-            there = still_there(self._link.connection(), self.queue, batch)
-        self.there += len(there)
-        self._index.remove([entry.name for entry in batch if entry.name not in there])
+        moved = int(done["moved"])
+        if moved == len(batch):
+            return moved, set()
+        try:
+            return moved, still_there(self._link.connection(), self.queue, batch)
+        except JMSError as error:
+            raise Unanswered(str(error)) from error
 
 
 class Jobs:
-    """The jobs of one login, those that are over too, for a while."""
+    """The jobs of one user, those that are over too, for a while."""
 
     def __init__(self) -> None:
         self._jobs: list[MoveJob] = []

@@ -88,6 +88,8 @@ class Visits:
         self._lock = threading.Lock()
         self._visits: dict[str, Visit] = {}
         self._common: Broker | None = None
+        self._left: list[Broker] = []
+        """Of visits that are over, with jobs that are not."""
 
     def find(self, secret: str) -> Visit | None:
         """The visit of a browser, if it has one that is not over."""
@@ -100,8 +102,12 @@ class Visits:
             found = self._visits.get(secret) if secret else None
             if found is not None:
                 found.used_s = now_s
+            done = [broker for broker in self._left if not broker.jobs.running]
+            self._left = [broker for broker in self._left if broker.jobs.running]
         for visit in over:
             self._end(visit)
+        for broker in done:
+            broker.close()
         return found
 
     def begin_common(self) -> tuple[str, Visit]:
@@ -121,8 +127,13 @@ class Visits:
         return self._keep(Visit(common, shared=True))
 
     def begin(self, user: str, password: str) -> tuple[str, Visit]:
-        """A visit of a user; raises as `begin_common`."""
-        return self._keep(Visit(self._open(user, password), shared=False))
+        """A visit of a user, who sees the jobs again that go on since a former one; raises as `begin_common`."""
+        broker = self._open(user, password)
+        with self._lock:
+            for left in self._left:
+                if left.user == broker.user and left.jobs.running:
+                    broker.jobs = left.jobs
+        return self._keep(Visit(broker, shared=False))
 
     def _open(self, user: str | None, password: str | None) -> Broker:
         link = self._connect(user, password)
@@ -138,22 +149,32 @@ class Visits:
         over: list[Visit] = []
         with self._lock:
             while len(self._visits) >= VISITS_MAX:
-                oldest = min(self._visits, key=lambda key: self._visits[key].used_s)
+                oldest = min(self._visits, key=self._eviction_order)
                 over.append(self._visits.pop(oldest))
             self._visits[secret] = visit
         for each in over:
             self._end(each)
         return secret, visit
 
+    def _eviction_order(self, secret: str) -> tuple[bool, float]:
+        """The longest unused first, and those whose jobs go on last."""
+        visit = self._visits[secret]
+        return visit.broker.jobs.running, visit.used_s
+
     def end(self, secret: str) -> None:
-        """A browser's visit is over."""
+        """A browser's visit is over; its jobs go on."""
         with self._lock:
             visit = self._visits.pop(secret, None)
         if visit is not None:
             self._end(visit)
 
     def _end(self, visit: Visit) -> None:
-        if not visit.shared:
+        if visit.shared:
+            return
+        if visit.broker.jobs.running:
+            with self._lock:
+                self._left.append(visit.broker)
+        else:
             visit.broker.close()
 
     def close(self) -> None:
@@ -161,7 +182,9 @@ class Visits:
         with self._lock:
             visits, self._visits = list(self._visits.values()), {}
             common, self._common = self._common, None
+            left, self._left = self._left, []
         for visit in visits:
-            self._end(visit)
-        if common is not None:
-            common.close()
+            if not visit.shared:
+                visit.broker.close()
+        for broker in [*left, *([common] if common is not None else [])]:
+            broker.close()

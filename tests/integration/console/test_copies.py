@@ -18,6 +18,10 @@ from legato.administration import dead_letter_editor, dead_letters
 from legato.cli.main import app
 from legato.client import AcknowledgeMode, ConnectionFactory, MessageConsumer, Queue, Topic
 from legato.client.management import request
+from legato.console import jobs
+from legato.console.broker_link import BrokerLink, Unanswered
+from legato.console.brokers import Brokers
+from legato.console.dead_letter_index import Index
 from legato.errors import JMSError
 from legato.testing import LocalBroker, broker
 from tests.integration.console.test_pages import eventually
@@ -238,3 +242,37 @@ def test_an_edit_of_what_is_there_says_why_it_cannot_be_done(
         monkeypatch.setattr(dead_letter_editor, "SELECTED_WAIT_S", 0.3)
         assert why() == f"ID:1 is no longer in {where}."
         assert recorded == ["edit"]
+
+
+class Forgetful(BrokerLink):
+    """Loses the first answers to what changes something, as in takeovers."""
+
+    lost = 2
+
+    def request(self, operation: str, type: str, name: str = "", **arguments: str | float) -> Any:
+        answer = super().request(operation, type, name, **arguments)
+        if operation == "move" and self.lost:
+            self.lost -= 1
+            raise Unanswered("The broker did not answer within 60 s.")
+        return answer
+
+
+def test_a_job_asks_again_what_was_not_answered(
+    legato_broker: LocalBroker, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A takeover ended it, and the rest stayed dead letters."""
+    monkeypatch.setattr(jobs, "AGAIN_AFTER_S", 0.0)
+    bury_foreign(legato_broker, name, tuple(range(5)))
+    link = Forgetful(Brokers(legato_broker.url))
+    try:
+        [row] = [row for row in link.rows("queue") if row["name"] == f"DLQ.{name}"]
+        index = Index(link, f"DLQ.{name}")
+        index.look(row, WAIT_S)
+        job = jobs.MoveJob(link, index, index.entries(), "reissued", per_second=1000.0)
+        job.start()
+        job.wait(WAIT_S)
+        assert job.sentence == f"5 of 5 dead letters of DLQ.{name} reissued"
+        assert index.entries() == []
+    finally:
+        link.close()
+    assert legato_broker.waiting(name) == 5

@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
-from legato.client import ConnectionFactory, Queue, TextMessage
+from legato.client import AcknowledgeMode, ConnectionFactory, Queue, TextMessage
 from legato.console.visits import Visits
+from tests.integration.console.test_pages import eventually
 from tests.integration.console.visitor import WAIT_S, Visitor, visitor_of
 from tests.integration.server.test_logins import add
 from tests.support.server import Server, server
@@ -97,6 +98,31 @@ def test_an_administrator_reads_the_configuration_again_and_is_told_that_there_i
     visitor.see("/members")
     assert "has read its configuration again" in visitor.send("/members/reload", back="/members")
     assert "backup" in visitor.send("/members/switchover", sure="1", back="/members")
+
+
+def test_a_job_goes_on_when_its_user_logs_out_and_is_shown_to_them_again(running: Server, visitor: Visitor) -> None:
+    """It ended in the middle, and nobody was told."""
+    url = f"amqp://owner:owner-password@127.0.0.1:{running.port}"
+    with ConnectionFactory(url).create_connection() as connection:
+        connection.start()
+        with connection.create_session(acknowledge_mode=AcknowledgeMode.INDIVIDUAL) as session:
+            producer, consumer = session.create_producer(Queue("tea")), session.create_consumer(Queue("tea"))
+            for number in range(3):
+                producer.send(TextMessage(str(number)))
+                received = consumer.receive(timeout_s=WAIT_S)
+                assert received is not None
+                session.reject(received, "no")
+    log_in(visitor, "owner")
+    visitor.see("/dead-letters/queue", queue="DLQ.tea")
+    assert "Begun" in visitor.send("/dead-letters/reissue", queue="DLQ.tea", scope="all", per_second="0.001")
+    visitor.send("/logout")
+    log_in(visitor, "eve")
+    assert "reissued" not in visitor.see("/dead-letters")
+    visitor.send("/logout")
+    log_in(visitor, "owner")
+    eventually(lambda: "1 of 3 dead letters of DLQ.tea reissued" in visitor.see("/dead-letters"))
+    assert "stopped" not in visitor.see("/dead-letters")
+    assert "then it was stopped" in visitor.send("/dead-letters/stop", job="1", queue="DLQ.tea")
 
 
 def test_who_logs_out_is_out_and_their_cookie_is_worth_nothing(visitor: Visitor) -> None:
