@@ -3,8 +3,8 @@
     python tools/count_independently.py drill-out
 
 Reads the Parquet segments of the ledger and the records of the clients. Says what it counted, and exits with 1 if
-anything was lost, done twice, out of order or falsely told. It imports nothing of Legato on purpose, and decides from
-the columns of the segments (docs/reference/facts.md) and the words of the records alone.
+anything was lost, done twice, out of order or falsely told, or died and was not to. It imports nothing of Legato on
+purpose, and decides from the columns of the segments (docs/reference/facts.md) and the words of the records alone.
 """
 
 import json
@@ -24,6 +24,8 @@ COLUMNS = (
     "stored",
 )
 DEAD_LETTERS = "DLQ."
+PICKY, DIES_EVERY = ".picky", 40
+"""Of the queue whose name ends so, every so many messages of a producer are to become dead letters, and no others."""
 STREAMED = "-out"
 """What the name of the queue that a Spark job writes into has behind that of the one that it reads."""
 EXAMPLES_MAX = 3
@@ -166,6 +168,23 @@ def count_streams(names: dict[int, str], stored: Counter[tuple[int, int]], count
     count.zero("streams with more or less out than in", [(a, b) for a, b in pairs if by_name[a] != by_name[b]])
 
 
+def is_to_die(flow: str, message: tuple[str, int]) -> bool:
+    """Whether a message is to become a dead letter."""
+    return flow.endswith(PICKY) and message[1] % DIES_EVERY == 0
+
+
+def count_deaths(told: dict[str, dict[str, set[tuple[str, int]]]], waiting: Counter[str], count: Count) -> None:
+    """Whether more dead letters wait than messages were sent that are to be such."""
+    died = []
+    for queue, letters in sorted(waiting.items()):
+        if queue.startswith(DEAD_LETTERS):
+            flow = queue.removeprefix(DEAD_LETTERS)
+            sent = set().union(*told[flow].values()) if flow in told else set()
+            planned = sum(is_to_die(flow, message) for message in sent)
+            died += [(queue, letters - planned)] if letters > planned else []
+    count.zero("queues with dead letters that were not to die", died)
+
+
 def count_records(directory: Path, waiting: Counter[str], count: Count) -> None:
     """What the clients were told, by subscription."""
     told: dict[str, dict[str, set[tuple[str, int]]]] = defaultdict(lambda: defaultdict(set))
@@ -222,11 +241,9 @@ def count_records(directory: Path, waiting: Counter[str], count: Count) -> None:
         stored = sent["stored"]
         confirmed += len(stored)
         gone = stored - arrived
-        dead = waiting[f"{DEAD_LETTERS}{head['flow']}"] + sum(
-            n for queue, n in waiting.items() if queue.startswith(f"{DEAD_LETTERS}{head['flow']}.")
-        )
+        dying = {message for message in gone if is_to_die(head["flow"], message)}
         missing += len(gone)
-        if len(gone) > dead + along[name]:
+        if len(gone - dying) > along[name] or len(dying) > waiting[f"{DEAD_LETTERS}{head['flow']}"]:
             lost += [(name, message) for message in sorted(gone)]
         exact = {message for message in seen[name] if numbered.get(message[0], True)}
         twice += [(name, message) for message in exact if done[name][message] > 1]
@@ -236,6 +253,7 @@ def count_records(directory: Path, waiting: Counter[str], count: Count) -> None:
     count.say(
         f"{confirmed:>9,} confirmed messages, by subscription; {missing:,} not arrived: dead letters, or taken along"
     )
+    count_deaths(told, waiting, count)
     count.zero("messages lost", lost)
     count.zero("messages done twice", twice)
     count.zero("messages presented twice without the flag", flags)

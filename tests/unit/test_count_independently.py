@@ -11,6 +11,7 @@ import pytest
 from tools.count_independently import COLUMNS, main
 
 Row = dict[str, Any]
+FLOW = "drill.1.picky"
 INTEGERS = set(COLUMNS) - {"kind", "message_id", "txn", "cause", "name", "temporary"}
 
 
@@ -24,9 +25,9 @@ def history() -> list[Row]:
         fact(n + 1, "MessageStored", queue=1, seq=n, message_id=f"ID:{n}", producer=1, number=n) for n in range(1, 4)
     ]
     return [
-        fact(1, "QueueCreated", queue=1, name="q"),
+        fact(1, "QueueCreated", queue=1, name=FLOW),
         *sent,
-        fact(5, "QueueCreated", queue=2, name="DLQ.q"),
+        fact(5, "QueueCreated", queue=2, name=f"DLQ.{FLOW}"),
         fact(6, "MessageConsumed", queue=1, seq=1),
         fact(7, "DuplicateDropped", epoch=2, producer=1, number=2),
         fact(8, "MessageConsumed", epoch=2, queue=1, seq=2, txn=b"t"),
@@ -36,7 +37,7 @@ def history() -> list[Row]:
     ]
 
 
-SENT = "".join(f"sending {n}\nstored {n}\n" for n in (1, 2, 3))
+SENT = "".join(f"sending {n}\nstored {n}\n" for n in (1, 2, 40))
 RECEIVED = "seen p 1 0\ntrying p 1\ndone p 1\nseen p 2 0\nseen p 2 1\ntrying p 2\ndone p 2\n"
 
 
@@ -47,9 +48,9 @@ def write(directory: Path, rows: list[Row], sent: str = SENT, received: str = RE
     pq.write_table(pa.table(columns), directory / "store" / "ledger" / "facts-1-11.parquet")
     records = directory / "records"
     records.mkdir()
-    head: Row = {"type": "Producing", "producer": "p", "flow": "q"}
+    head: Row = {"type": "Producing", "producer": "p", "flow": FLOW}
     (records / "p.records").write_text(f"{json.dumps(head)}\n{sent}")
-    head = {"type": "Consuming", "subscription": "q", "flow": "q", "told": True}
+    head = {"type": "Consuming", "subscription": FLOW, "flow": FLOW, "told": True}
     (records / "c.records").write_text(f"{json.dumps(head)}\n{received}")
     return directory
 
@@ -64,7 +65,7 @@ def test_only_who_does_not_number_may_resend(
         fact(13, "MessageConsumed", epoch=2, queue=1, seq=4),
     ]
     directory = write(tmp_path, [*history(), *again])
-    head: Row = {"type": "Producing", "producer": "p", "flow": "q", "numbered": numbered}
+    head: Row = {"type": "Producing", "producer": "p", "flow": FLOW, "numbered": numbered}
     (directory / "records" / "p.records").write_text(f"{json.dumps(head)}\n{SENT}")
     assert main(directory) == int(numbered)
     assert ("1 messages stored again" in capsys.readouterr().out) is not numbered
@@ -136,3 +137,26 @@ def test_a_fault_in_what_clients_were_told_is_found(
 ) -> None:
     assert main(write(tmp_path, history(), sent, received)) == 1
     assert fault in capsys.readouterr().out.partition("WRONG")[2]
+
+
+@pytest.mark.parametrize(
+    ("flow", "sent"),
+    [(FLOW, SENT.replace("40", "39")), ("drill.1.auto", SENT)],
+    ids=["a message that is not to", "a queue in which none is to"],
+)
+def test_only_what_is_to_die_may(flow: str, sent: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [{**row, "name": row["name"] and row["name"].replace(FLOW, flow)} for row in history()]
+    directory = write(tmp_path, rows, sent)
+    for file in (directory / "records").iterdir():
+        file.write_text(file.read_text().replace(FLOW, flow))
+    assert main(directory) == 1
+    wrong = capsys.readouterr().out.partition("WRONG")[2]
+    assert "dead letters that were not to die" in wrong
+    assert "1 messages lost" in wrong
+
+
+def test_what_died_though_a_consumer_was_done_with_it_is_found(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(write(tmp_path, history(), SENT.replace("40", "2"))) == 1
+    assert f"1 queues with dead letters that were not to die: ('DLQ.{FLOW}', 1)" in capsys.readouterr().out
