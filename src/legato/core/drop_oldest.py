@@ -12,6 +12,9 @@ from legato.core.queues import Queue
 from legato.core.records import StoredMessage
 from legato.core.router import Router
 
+_READ_FIRST = 32
+"""Mostly one new message makes one too much: what is read first is few."""
+
 
 class DropOldest:
     """`when_full = "drop-oldest"`."""
@@ -71,6 +74,7 @@ class _Slice:
         self._left = limits.SCAN_MESSAGES
         self._read: deque[StoredMessage] = deque()
         """Read from a lane without a window, and not looked at yet."""
+        self._read_next = _READ_FIRST
         self.is_cut_short = False
 
     @property
@@ -90,23 +94,33 @@ class _Slice:
                 return None
             self._left -= 1
             return lane.take()
-        while (stored := self._next(lane)) is not None:
+        # What came back is claimed: on disk it is passed over.
+        returned = lane.first_returned
+        before = lane.visible_seq + 1 if returned is None else returned.seq
+        while (stored := self._next(lane, before)) is not None:
             self._left -= 1
             if stored.seq not in lane.claimed:
                 lane.claimed.add(stored.seq)
                 return lane.restored(stored)
             if not self.wants_more:
-                break
-        return None
-
-    def _next(self, lane: Lane) -> StoredMessage | None:
-        """The next message on disk, whoever has it."""
-        after = self._places.get(lane, lane.start)
-        if not self._read:
-            self._read.extend(self._archive.messages(self._queue.id, after, self._left, limits.WINDOW_BYTES))
-        # What is durable and not announced yet is not the lane's.
-        if not self._read or self._read[0].seq > lane.visible_seq:
+                return None
+        if returned is None:
             self._read.clear()
+            return None
+        self._left -= 1
+        return lane.take_returned()
+
+    def _next(self, lane: Lane, before: int) -> StoredMessage | None:
+        """The next message on disk below `before`, whoever has it."""
+        after = max(self._places.get(lane, 0), lane.start)
+        if after + 1 >= before:
+            return None
+        if not self._read:
+            limit = min(self._left, self._read_next)
+            self._read_next = limits.SCAN_MESSAGES
+            self._read.extend(self._archive.messages(self._queue.id, after, limit, limits.WINDOW_BYTES))
+        # What is durable and not announced yet is not the lane's.
+        if not self._read or self._read[0].seq >= before:
             return None
         stored = self._read.popleft()
         self._places[lane] = stored.seq

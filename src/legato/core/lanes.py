@@ -318,13 +318,25 @@ class Lane:
     def take(self) -> Message:
         """Remove and return what `head` returned."""
         if self._returned_first():
-            message = heappop(self.returned)
-            message.waiting = False
-            return message
+            return self.take_returned()
         first = self.ready.popleft()
         assert first.__class__ is Message
         self.window_bytes -= first.size
         return first
+
+    @property
+    def first_returned(self) -> Message | None:
+        """The first message that came back and still waits."""
+        returned = self.returned
+        while returned and not returned[0].waiting:
+            heappop(returned)
+        return returned[0] if returned else None
+
+    def take_returned(self) -> Message:
+        """Remove and return what `first_returned` returned."""
+        message = heappop(self.returned)
+        message.waiting = False
+        return message
 
     def put_back(self, message: Message) -> None:
         """A message returns to its original place."""

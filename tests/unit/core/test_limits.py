@@ -115,6 +115,40 @@ def test_the_oldest_go_when_settings_say_so_but_never_what_somebody_has() -> Non
     assert s.crash().broker.directory.queue("q").depth == 3
 
 
+def test_what_came_back_goes_first_where_it_is_the_oldest() -> None:
+    """A queue that selects dropped what was on disk only: each new message went, and what had come back stayed."""
+    s = Scenario()
+    s.settings["q"] = AddressSettings(max_messages=3, when_full="drop-oldest")
+    s.publish("q", b"group=a;1", b"group=a;2", b"group=a;3")
+    consumer = s.consumer("q", 3)
+    for message in s.in_hand(consumer):
+        s.broker.settlement.release(consumer, message)
+    s.publish("q", b"group=a;4")
+    assert s.broker.directory.queue("q").selecting
+    assert [fact.seq for fact in s.facts if isinstance(fact, MessageMoved)] == [1]
+    s.broker.receivers.flow(consumer, 3, False, s.now_us)
+    s.run()
+    assert s.received(consumer)[3:] == [b"group=a;2", b"group=a;3", b"group=a;4"]
+
+
+def test_a_limit_is_kept_of_a_queue_that_selects_whoever_had_its_messages() -> None:
+    """Somebody has some, some came back, and some nobody has had: the oldest go, from wherever they are."""
+    s = Scenario()
+    s.publish("q", *(b"group=a;%d" % n for n in range(1, 9)))
+    consumer = s.consumer("q", 6)
+    first, second, third, fourth, *_ = s.in_hand(consumer)
+    for message in (fourth, second, first):
+        s.broker.settlement.release(consumer, message)
+    s.settings["q"] = AddressSettings(max_messages=4, when_full="drop-oldest")
+    s.broker.administration.settings_changed()
+    s.publish("q", b"group=a;9")
+    assert [fact.seq for fact in s.facts if isinstance(fact, MessageMoved)] == [1, 2, 4, 7, 8]
+    s.accept(consumer, third)
+    s.publish("q", b"group=a;10", b"group=a;11")
+    assert [fact.seq for fact in s.facts if isinstance(fact, MessageMoved)][5:] == [9]
+    assert s.crash().broker.directory.queue("q").depth == 4
+
+
 @pytest.mark.parametrize("wants", [None, b""], ids=["in a window", "on disk"])
 def test_what_a_lowered_limit_makes_too_much_goes_in_slices(wants: bytes | None) -> None:
     """A backlog went in one turn of the loop, about 2 us a message: of a million, everybody waited for seconds."""
