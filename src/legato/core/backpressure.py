@@ -54,7 +54,7 @@ class Backpressure:
             self._announce_of(queue)
 
     def _announce_of(self, queue: Queue) -> None:
-        if queue.starved and queue.room != 0:
+        if queue.starved and (queue.settings.when_full != "block" or queue.room != 0):
             queue.starved = False
             self.starving.discard(queue)
             self._kernel.emit(Room(queue))

@@ -88,8 +88,18 @@ def test_producers_that_wait_are_told_when_the_full_subscription_ends() -> None:
     assert s.rooms == [full.name]
 
 
-@pytest.mark.parametrize("settings", [AddressSettings(), AddressSettings(max_messages=5, when_full="block")])
-def test_producers_go_on_when_a_limit_is_taken_away_or_raised(settings: AddressSettings) -> None:
+@pytest.mark.parametrize(
+    "settings",
+    [
+        AddressSettings(),
+        AddressSettings(max_messages=5, when_full="block"),
+        AddressSettings(max_messages=1, when_full="drop-oldest"),
+        AddressSettings(max_messages=1, when_full="fail"),
+        AddressSettings(max_messages=1, when_full="page"),
+    ],
+    ids=["no limit", "a higher limit", "drop-oldest", "fail", "page"],
+)
+def test_producers_go_on_when_settings_no_longer_make_them_wait(settings: AddressSettings) -> None:
     """The queue counted for ever as one whose producers wait: no acknowledgement of anybody's waited for company."""
     s = Scenario()
     s.settings["q"] = AddressSettings(max_messages=1, when_full="block")
