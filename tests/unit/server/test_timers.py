@@ -92,6 +92,35 @@ def test_what_is_overdue_is_taken_back_in_steps_but_for_what_was_settled_meanwhi
     assert s.broker.directory.queue("q").depth == 2
 
 
+def test_a_delivery_that_is_new_is_not_taken_back_with_those_that_are_late() -> None:
+    """What was released meanwhile, and came to the same consumer again, counted as late: it is the same message."""
+    s, works, seen = Scenario(), Works(), list[Any]()
+    s.publish("q", b"1", b"2", b"3")
+    consumer = s.consumer("q", 3)
+    consumer.port = port = Port()
+    messages = s.in_hand(consumer)
+    for handle, message in enumerate(messages, 7):
+        message.handle = handle
+    review = review_of(s, peers_of([consumer]), works, seen, Timeouts(acknowledgement_timeout_s=1))
+    review.review(s.now_us)
+    list(works.pop())
+    s.now_us += 2_000_000
+    review.review(s.now_us)
+    steps = works.pop()
+    next(steps)
+    assert port.taken_back == [7]
+    for message in messages[1:]:
+        s.broker.settlement.release(consumer, message)
+    s.broker.receivers.flow(consumer, 3, False, s.now_us)
+    s.run()
+    assert s.in_hand(consumer) == messages
+    for handle, message in enumerate(messages, 10):
+        message.handle = handle
+    list(steps)
+    assert port.taken_back == [7]
+    assert [message.count for message in messages] == [1, 0, 0]
+
+
 class LoopWithoutTime:
     """Timers of it never come."""
 

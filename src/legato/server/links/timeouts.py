@@ -141,18 +141,22 @@ class TimeoutReview:
         before = seen.since_us
         seen.since_us = {message.handle: before.get(message.handle, now_us) for message in consumer.unsettled.values()}
         latest_us = now_us - timeout_s * 1_000_000
-        overdue = [message for message in consumer.unsettled.values() if seen.since_us[message.handle] <= latest_us]
+        overdue = [
+            (message, message.handle)
+            for message in consumer.unsettled.values()
+            if seen.since_us[message.handle] <= latest_us
+        ]
         # What a client has only fetched ahead is not late as long as its application goes on.
-        if not any(self._counts(consumer, message) for message in overdue):
+        if not any(self._counts(consumer, message) for message, _ in overdue):
             return
         port: DeliveryLink = consumer.port
         taken_back: list[Message] = []
-        for message in overdue:
-            if consumer.unsettled.get(message.seq) is not message:
-                # Settled, or its consumer went, since the last step.
+        for message, handle in overdue:
+            if consumer.unsettled.get(message.seq) is not message or message.handle != handle:
+                # Settled, or its consumer went, or it was given to it again, since the last step.
                 continue
             taken_back.append(message)
-            port.link.replace_context(message.handle, TAKEN_BACK)
+            port.link.replace_context(handle, TAKEN_BACK)
             if self._counts(consumer, message):
                 text = f"not acknowledged within {timeout_s:g} s"
                 self._broker.settlement.modify(consumer, message, failed=True, undeliverable_here=False, text=text)
