@@ -113,6 +113,8 @@ SCAN_MESSAGES = 500
 """Messages looked at for a selector in one go: the others of the broker must not wait for more."""
 SCAN_MS = 10
 """Nor longer, however long each of them takes."""
+SETTINGS_IN_ONE_GO = 100
+"""Addresses, or links of producers, to which settings that were read again are applied in one step."""
 SELECTOR_CHARACTERS_MAX = 4096
 """A longer one would take too long to be read."""
 STORED_SELECTOR_CHARACTERS_MAX = 1 << 15

@@ -133,6 +133,11 @@ class Scenario:
             pass
         self.check()
 
+    def reload(self) -> None:
+        """Settings are read again, for all addresses at once."""
+        for _ in self.broker.administration.apply_settings():
+            pass
+
     def check(self) -> None:
         """Heap and store agree (`core.invariants`)."""
         if self.broker.idle:

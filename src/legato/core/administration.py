@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -124,14 +124,22 @@ class Administration:
         """Put on record what the audit trail says somebody did."""
         self._kernel.record(action)
 
-    def settings_changed(self) -> None:
-        """Settings were read again: they hold for what happens from now on."""
-        for topic in self._directory.topics.values():
+    def apply_settings(self) -> Iterator[None]:
+        """Settings were read again: they hold for what happens from now on; a step is for so many addresses.
+
+        What is made in the meantime has them already.
+        """
+        for place, topic in enumerate(list(self._directory.topics.values()), 1):
             topic.settings = self._directory.settings_of(topic.address)
-        for queue in self._directory.queues.values():
-            queue.settings = self._directory.settings_of(queue.address)
-            self._modes.review(queue)
-            self._dispatcher.dispatch(queue)
+            if place % limits.SETTINGS_IN_ONE_GO == 0:
+                yield
+        for place, queue in enumerate(list(self._directory.queues.values()), 1):
+            if not queue.deleted:
+                queue.settings = self._directory.settings_of(queue.address)
+                self._modes.review(queue)
+                self._dispatcher.dispatch(queue)
+            if place % limits.SETTINGS_IN_ONE_GO == 0:
+                yield
         self._backpressure.announce_all()
 
     # -- long work -----------------------------------------------------------------------------------------------

@@ -172,7 +172,7 @@ def test_settings_that_change_hold_at_once() -> None:
     s = Scenario()
     one, two = s.consumer("q", 1), s.consumer("q", 10)
     s.settings["q"] = AddressSettings(exclusive=True)
-    s.broker.administration.settings_changed()
+    s.reload()
     s.publish("q", b"1", b"2")
     assert (s.received(one), s.received(two)) == ([b"1"], [])
 

@@ -143,13 +143,13 @@ def test_a_changed_setting_changes_the_window() -> None:
         send(s, name, name.encode())
     s.run()
     s.settings["q"] = AddressSettings(duplicate_window=1)
-    s.broker.administration.settings_changed()
+    s.reload()
     assert s.broker.duplicates.counts_of(s.broker.directory.queue("q")) == (1, 0)
     send(s, "2 again", b"2")
     s.run()
     send(s, "3 again", b"3")
     s.settings["q"] = AddressSettings(duplicate_window=100)
-    s.broker.administration.settings_changed()
+    s.reload()
     send(s, "3 once more", b"3")
     s.run()
     assert s.duplicates == ["3 once more"]
@@ -268,7 +268,7 @@ def test_message_ids_count_where_settings_say_so() -> None:
     assert s.duplicates == ["again"]
     assert waiting(s) == [b"first", b"named", b"anonymous"]
     s.settings["q"] = AddressSettings()
-    s.broker.administration.settings_changed()
+    s.reload()
     send(s, "now it is stored", b"", message_id="ID:1")
     s.run()
     assert s.duplicates == ["again"]

@@ -106,7 +106,7 @@ def test_producers_go_on_when_settings_no_longer_make_them_wait(settings: Addres
     s.publish("q", b"1")
     assert s.broker.backpressure.room(s.broker.directory.queue("q")) == 0
     s.settings["q"] = settings
-    s.broker.administration.settings_changed()
+    s.reload()
     s.run()
     assert s.rooms == ["q"]
     assert not s.broker.backpressure.starving
@@ -150,7 +150,7 @@ def test_a_limit_is_kept_of_a_queue_that_selects_whoever_had_its_messages() -> N
     for message in (fourth, second, first):
         s.broker.settlement.release(consumer, message)
     s.settings["q"] = AddressSettings(max_messages=4, when_full="drop-oldest")
-    s.broker.administration.settings_changed()
+    s.reload()
     s.publish("q", b"group=a;9")
     assert [fact.seq for fact in s.facts if isinstance(fact, MessageMoved)] == [1, 2, 4, 7, 8]
     s.accept(consumer, third)
@@ -167,7 +167,7 @@ def test_what_a_lowered_limit_makes_too_much_goes_in_slices(wants: bytes | None)
     s.publish("q", *(b"%d" % n for n in range(count)))
     consumer = s.consumer("q", 0, wants=wants)
     s.settings["q"] = AddressSettings(max_messages=3, when_full="drop-oldest")
-    s.broker.administration.settings_changed()
+    s.reload()
     s.publish("q", b"last")
     dropped = [
         sum(isinstance(fact, MessageMoved) for fact in record.facts)
@@ -180,6 +180,21 @@ def test_what_a_lowered_limit_makes_too_much_goes_in_slices(wants: bytes | None)
     assert s.received(consumer) == [b"%d" % (count - 2), b"%d" % (count - 1), b"last"]
 
 
+def test_settings_of_many_addresses_are_applied_in_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of 100,000, the loop waited for a second."""
+    s = Scenario()
+    monkeypatch.setattr(limits, "SETTINGS_IN_ONE_GO", 2)
+    names = ("q1", "q2", "q3", "q4", "q5")
+    for name in names:
+        s.publish(name, b"1")
+        s.settings[name] = AddressSettings(max_messages=1, when_full="fail")
+    limited = [
+        sum(s.broker.directory.queue(name).limited for name in names) for _ in s.broker.administration.apply_settings()
+    ]
+    assert limited == [2, 4]
+    assert s.broker.directory.queue("q5").limited
+
+
 def test_dropping_waits_while_the_next_commit_is_full(monkeypatch: pytest.MonkeyPatch) -> None:
     """With a slow disk the slices piled up in memory, and became one commit."""
     s = Scenario()
@@ -187,7 +202,7 @@ def test_dropping_waits_while_the_next_commit_is_full(monkeypatch: pytest.Monkey
     monkeypatch.setattr(limits, "BATCH_FACTS_MAX", 20)
     s.publish("q", *(b"%d" % n for n in range(100)))
     s.settings["q"] = AddressSettings(max_messages=3, when_full="drop-oldest")
-    s.broker.administration.settings_changed()
+    s.reload()
     s.broker.publisher.publish(s.broker.directory.queue("q"), b"last", "last", None)
     assert s.step()
     assert s.broker.take_batch(s.now_us) is not None  # the disk is slow

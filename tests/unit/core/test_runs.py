@@ -129,7 +129,7 @@ class Side:
                 scenario.run()
             case ("settings", settings):
                 scenario.settings["q"] = settings
-                broker.administration.settings_changed()
+                scenario.reload()
                 self.publishes_runs = self.in_runs and not self.queue.special
                 scenario.run()
             case ("wait", seconds):

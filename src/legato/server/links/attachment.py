@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+from legato import limits
 from legato.amqp import names
 from legato.amqp.engine.link import Link, Receiver, Sender
 from legato.core.broker import Broker
@@ -268,12 +271,16 @@ class Links:
                 if isinstance(port, Consumer | Browser) and (why := self._damaged.why(port.queue.id)):
                     self.closer.cut(link, INTERNAL_ERROR, why)
 
-    def review_credit(self) -> None:
-        """Settings of addresses changed: producers may send more, or have to wait."""
-        for peer in self._shell.peers:
-            for link in peer.links:
+    def review_credit(self) -> Iterator[None]:
+        """Settings of addresses changed: producers may send more, or have to wait; a step is for so many links."""
+        place = 0
+        for peer in list(self._shell.peers):
+            for link in list(peer.links):
                 if isinstance(link.context, PublisherLink) and isinstance(link, Receiver) and not link.suspended:
                     self._credit.give(link, link.context)
+                place += 1
+                if place % limits.SETTINGS_IN_ONE_GO == 0:
+                    yield
 
     def _taken_over(self, node: str, link: Link) -> None:
         self.temporaries.link_gone(node, link, LinkEnding.CUT)

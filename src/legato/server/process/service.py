@@ -7,6 +7,7 @@ import logging
 import ssl
 from collections.abc import Callable
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple, Protocol
@@ -238,7 +239,7 @@ class Service:
             self.damaged,
         )
         self._executor.cut = links.closer.cut
-        spreading = Spreading(loop, clock, self._may_work, self.advance)
+        self._spreading = spreading = Spreading(loop, clock, self._may_work, self.advance)
         operations = self._make_operations(links, spreading)
         management = Management(self, self.broker, links.nodes, operations, spreading.add)
         transfers = Transfers(self, self.broker, links.nodes, links.closer, management, self.credit, self._executor.owe)
@@ -548,8 +549,7 @@ class Service:
             self._loop.call_later(EXPULSION_GRACE_S, self._expel, gone)
         if self._has_users():
             self.bulk.renew()
-        self.broker.administration.settings_changed()
-        self._links.review_credit()
+        self._spreading.begin(chain(self.broker.administration.apply_settings(), self._links.review_credit()))
         self.advance()
         log.info("= settings of addresses and users were read again")
         return tell_restart(self._started, config)
