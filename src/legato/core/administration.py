@@ -15,6 +15,7 @@ from legato.core.dead_letters import NOTHING_MORE
 from legato.core.directory import Directory
 from legato.core.dispatch_modes import DispatchModes
 from legato.core.dispatcher import Dispatcher
+from legato.core.drop_oldest import DropOldest
 from legato.core.effects import Finished
 from legato.core.facts import ActionAudited, QueuePaused
 from legato.core.kernel import Kernel
@@ -94,7 +95,7 @@ class Ended(msgspec.Struct, gc=False):
 class Administration:
     """The commands of administrators."""
 
-    __slots__ = ("_backpressure", "_directory", "_dispatcher", "_jobs", "_kernel", "_modes", "_router")
+    __slots__ = ("_backpressure", "_directory", "_dispatcher", "_drop_oldest", "_jobs", "_kernel", "_modes", "_router")
 
     def __init__(
         self,
@@ -102,6 +103,7 @@ class Administration:
         modes: DispatchModes,
         directory: Directory,
         backpressure: Backpressure,
+        drop_oldest: DropOldest,
         router: Router,
         dispatcher: Dispatcher,
     ) -> None:
@@ -109,6 +111,7 @@ class Administration:
         self._modes = modes
         self._directory = directory
         self._backpressure = backpressure
+        self._drop_oldest = drop_oldest
         self._router = router
         self._dispatcher = dispatcher
         self._jobs: deque[Job] = deque()
@@ -137,6 +140,7 @@ class Administration:
             if not queue.deleted:
                 queue.settings = self._directory.settings_of(queue.address)
                 self._modes.review(queue)
+                self._drop_oldest.review(queue)
                 self._dispatcher.dispatch(queue)
             if place % limits.SETTINGS_IN_ONE_GO == 0:
                 yield

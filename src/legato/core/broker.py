@@ -116,7 +116,9 @@ class Broker:
         # Both.
         self.transactions = Transactions(kernel, self.open_transactions, router, self.duplicates, self.settlement)
         self.staged_batches = StagedBatches(kernel, modes, dispatcher, self.producers, self.publisher)
-        self.administration = Administration(kernel, modes, directory, self.backpressure, router, dispatcher)
+        self.administration = Administration(
+            kernel, modes, directory, self.backpressure, self.drop_oldest, router, dispatcher
+        )
         self.expiry = Expiry(kernel, directory, router)
         self.scheduled_deliveries = ScheduledDeliveries(kernel, directory, router)
         self.temporaries = Temporaries(kernel, directory, self.deletion, reconnect_timeout_s)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 
 from legato import limits
 from legato.core.kernel import Kernel
 from legato.core.lanes import Lane
 from legato.core.message import Message
 from legato.core.queues import Queue
-from legato.core.records import StoredMessage
+from legato.core.records import Archive, StoredMessage
 from legato.core.router import Router
 
 _READ_FIRST = 32
@@ -33,19 +34,29 @@ class DropOldest:
         Where a limit was lowered that may be a whole backlog: what is beyond a slice of this turn is for `go_on`.
         """
         if queue not in self._unfinished:
-            self._drop(queue, {})
+            self._drop(queue, {}, self._kernel.begin_slice())
+
+    def review(self, queue: Queue) -> None:
+        """Its settings changed: what is too much now is for `go_on`, there may be many such queues."""
+        if queue.settings.when_full == "drop-oldest" and _is_over(queue):
+            self._unfinished.setdefault(queue, {})
+            self._kernel.scan_again()
 
     def go_on(self) -> None:
         """The next slice of what is too much."""
-        for queue in list(self._unfinished)[:1]:
-            self._drop(queue, self._unfinished.pop(queue))
+        is_over = self._kernel.begin_slice()
+        while self._unfinished and not is_over():
+            queue = next(iter(self._unfinished))
+            self._drop(queue, self._unfinished.pop(queue), is_over)
+            if queue in self._unfinished:
+                break
         if self._unfinished:
             self._kernel.scan_again()
 
-    def _drop(self, queue: Queue, places: dict[Lane, int]) -> None:
+    def _drop(self, queue: Queue, places: dict[Lane, int], is_over: Callable[[], bool]) -> None:
         if queue.settings.when_full != "drop-oldest" or queue.deleted:
             return
-        piece = _Slice(queue, self._kernel, places)
+        piece = _Slice(queue, self._kernel.archive, places, is_over)
         for lane in reversed(queue.order):
             while piece.wants_more:
                 oldest = piece.oldest(lane)
@@ -66,10 +77,12 @@ class _Slice:
         is_cut_short: whether there may be more to drop.
     """
 
-    def __init__(self, queue: Queue, kernel: Kernel, places: dict[Lane, int]) -> None:
+    def __init__(
+        self, queue: Queue, archive: Archive, places: dict[Lane, int], time_is_over: Callable[[], bool]
+    ) -> None:
         self._queue = queue
-        self._archive = kernel.archive
-        self._time_is_over = kernel.begin_slice()
+        self._archive = archive
+        self._time_is_over = time_is_over
         self._places = places
         self._left = limits.SCAN_MESSAGES
         self._read: deque[StoredMessage] = deque()

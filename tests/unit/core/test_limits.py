@@ -180,6 +180,19 @@ def test_what_a_lowered_limit_makes_too_much_goes_in_slices(wants: bytes | None)
     assert s.received(consumer) == [b"%d" % (count - 2), b"%d" % (count - 1), b"last"]
 
 
+def test_a_lowered_limit_holds_before_the_next_message_comes() -> None:
+    """What was too much stayed until something happened at the address."""
+    s = Scenario()
+    for name in ("q", "quiet", "other"):
+        s.publish(name, *(b"%d" % n for n in range(6)))
+        s.settings[name] = AddressSettings(max_messages=2, when_full="drop-oldest")
+    s.settings["other"] = AddressSettings(max_messages=2, when_full="page")
+    s.reload()
+    s.run()
+    assert [s.broker.directory.queue(name).depth for name in ("q", "quiet", "other")] == [2, 2, 6]
+    assert s.scans == 1
+
+
 def test_settings_of_many_addresses_are_applied_in_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of 100,000, the loop waited for a second."""
     s = Scenario()
@@ -205,6 +218,7 @@ def test_dropping_waits_while_the_next_commit_is_full(monkeypatch: pytest.Monkey
     s.reload()
     s.broker.publisher.publish(s.broker.directory.queue("q"), b"last", "last", None)
     assert s.step()
+    assert s.go_on()
     assert s.broker.take_batch(s.now_us) is not None  # the disk is slow
     while s.go_on():
         pass
