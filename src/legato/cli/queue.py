@@ -186,10 +186,11 @@ def import_(
     Examples: legato queue import orders orders.jsonl; echo '{"body": "tea", "properties": {"pounds": 1}}' > tea.jsonl
     """
     from legato.cli.queue_files import format_of
-    from legato.cli.queue_transfer import check_file, import_id_of, import_queue, imported_before
+    from legato.cli.queue_transfer import check_file, check_group, import_id_of, import_queue, imported_before
 
     total = check_file(file, file_format)
     form = format_of(file, file_format)
+    check_group(url, name)
     import_id = import_id_of(file, name, str(uuid.uuid4()) if again else "")
     if dry_run:
         before = 0 if again else imported_before(url, import_id)

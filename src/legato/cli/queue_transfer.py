@@ -8,6 +8,7 @@ bounds that.
 from __future__ import annotations
 
 import hashlib
+import json
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -96,6 +97,23 @@ def import_id_of(path: Path, queue: str, again: str = "") -> str:
     with path.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256")
     return hashlib.sha256(f"{digest.hexdigest()} {queue} {again}".encode()).hexdigest()[:32]
+
+
+def check_group(url: str, queue: str) -> None:
+    """See that the group of brokers that serves a queue keeps the progress of imports, too.
+
+    Raises:
+        ConfigError: another one does.
+    """
+    told = request(url, "read", "group", addresses=json.dumps([queue, PROGRESS_QUEUE]))
+    target, progress = (told["elsewhere"].get(address, told["name"]) for address in (queue, PROGRESS_QUEUE))
+    if target != progress:
+        raise ConfigError(
+            f"{quoted(queue)} is an address of the group {quoted(target)}, and {PROGRESS_QUEUE}, where imports keep "
+            f"how far they are, one of {quoted(progress)}: a transaction works with one group. Nothing was imported. "
+            f"Pin {PROGRESS_QUEUE} to {quoted(target)} in the map of groups, or import into a queue of "
+            f"{quoted(progress)}."
+        )
 
 
 def imported_before(url: str, import_id: str) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -53,13 +54,15 @@ class Groups:
         """The URL of a group's broker."""
         return f"amqp://127.0.0.1:{self.ports[name]}{options}"
 
+    def group_of(self, address: str) -> str:
+        """The group that serves an address."""
+        directory = Directory(from_tables(tomllib.loads(self.map_file.read_text())))
+        return directory.group_of(address).name
+
     def unpinned(self, group: str) -> str:
         """An address that the hash gives to a group."""
-        import tomllib
-
-        directory = Directory(from_tables(tomllib.loads(self.map_file.read_text())))
         names = (f"queue.{number}" for number in range(1000))
-        return next(name for name in names if directory.group_of(name).name == group)
+        return next(name for name in names if self.group_of(name) == group)
 
 
 @pytest.fixture

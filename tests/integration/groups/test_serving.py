@@ -16,6 +16,7 @@ from legato.amqp.engine.terminus import Terminus
 from legato.cli.main import app
 from legato.client import ConnectionFactory, Queue, aio
 from legato.client.links.redirection import RedirectedLinkError
+from legato.client.management import rows
 from tests.integration.groups.conftest import Connect, Groups
 from tests.support.amqp_peer import AmqpPeer
 from tests.support.server import Server, free_port, server
@@ -221,3 +222,22 @@ def test_a_login_is_for_each_group_by_itself(tmp_path: Path, connect: Connect) -
         with connection, pytest.raises(Exception, match="refused the login"):
             # It logs in there as anywhere, and the group may have other users.
             connection.create_session().create_producer(Queue("rest.secret"))
+
+
+def test_an_import_whose_progress_is_kept_by_another_group_is_refused_before_it_begins(
+    calm_groups: Groups, tmp_path: Path
+) -> None:
+    """A transaction works with one group: it failed at its first message, with a sentence about sessions."""
+    file = tmp_path / "orders.jsonl"
+    file.write_text('{"body": "tea"}\n')
+    kept_by = calm_groups.group_of("legato.imports")
+    there = calm_groups.unpinned(kept_by)
+    elsewhere = calm_groups.unpinned("rest" if kept_by == "orders" else "orders")
+    for url in (calm_groups.url("orders"), calm_groups.url("rest")):
+        for more in ((), ("--dry-run",)):
+            said = run("queue", "import", elsewhere, file, "--url", url, *more)
+            assert "Nothing was imported. Pin legato.imports to " in said
+            assert f"or import into a queue of {kept_by}." in said
+    assert f"imported 1 message to {there}" in run("queue", "import", there, file, "--url", calm_groups.url(kept_by))
+    names = [row["name"] for group in ("orders", "rest") for row in rows(calm_groups.url(group), "queue")]
+    assert elsewhere not in names
