@@ -27,7 +27,7 @@ from legato.core.outgoing import Outgoing
 from legato.core.queues import Queue
 from legato.core.schedule import SCHEDULE_NAME, Schedule, Scheduled, wrap
 from legato.core.topics import Node, Topic
-from legato.core.traits import FlowCall, Traits
+from legato.core.traits import FlowCall, Traits, kept_expiry_us
 
 EXPIRED = "expired"
 """Cause of a `MessageMoved`."""
@@ -208,7 +208,7 @@ class Router:
         body = message.queue.body(message, self._kernel.archive)
         group, closes = self._kernel.bodies.group(body)
         priority = message.queue.lane(message.seq).priority
-        traits = Traits(priority, message.expires_us, 0, group, closes)
+        traits = Traits(priority, kept_expiry_us(message.expires_us), 0, group, closes)
         return Outgoing(body, traits=traits, count=message.count)
 
     # -- leaving -------------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from legato.core.message import Message
 from legato.core.outgoing import Outgoing
 from legato.core.router import Router
 from legato.core.schedule import SCHEDULE_NAME, Scheduled
-from legato.core.traits import Traits
+from legato.core.traits import Traits, kept_expiry_us
 
 _DUE_AT_ONCE = 500
 
@@ -42,7 +42,9 @@ class ScheduledDeliveries:
         if node is None:
             self._router.drop(message, "dropped")
             return
-        traits = Traits(scheduled.priority, scheduled.expires_us, 0, scheduled.group, scheduled.closes_group)
+        traits = Traits(
+            scheduled.priority, kept_expiry_us(scheduled.expires_us), 0, scheduled.group, scheduled.closes_group
+        )
         outgoing = Outgoing(
             scheduled.body, scheduled.message_id, None, traits, scheduled.container, count=scheduled.count
         )

@@ -3,7 +3,7 @@
 import pytest
 
 from legato import limits
-from legato.core.facts import MessageMoved
+from legato.core.facts import MessageMoved, MessageStored
 from legato.core.settings import AddressSettings
 from legato.core.traits import Traits
 from tests.support.scenario import Scenario
@@ -213,3 +213,22 @@ def test_very_many_messages_may_be_due_in_the_last_instant() -> None:
     s.now_us = limits.TIME_MS_MAX * 1000
     s.wait(1)
     assert sorted(s.received(consumer)) == [b"first", b"second", b"third"]
+
+
+@pytest.mark.parametrize("expires_us", [-5, limits.TIME_MS_MAX * 2000, 1 << 63])
+def test_an_expiry_that_a_former_version_added_up_wrong_is_not_stored_again(expires_us: int) -> None:
+    """The commit that moved the message ended each broker, or the ledger's exporter could not write it down."""
+    s = Scenario()
+    s.settings["q"] = AddressSettings(redelivery_delay_s=1.0, maximum_deliveries=5)
+    s.publish("q", b"later", expires_us=expires_us, deliver_us=s.now_us + SECOND_US)
+    s.publish("q", b"again", expires_us=max(expires_us, 0))
+    consumer = s.consumer("q", 10)
+    [message] = s.in_hand(consumer)
+    before = len(s.facts)
+    assert s.broker.settlement.modify(consumer, message, failed=True, undeliverable_here=False)
+    s.run()
+    s.wait(3)
+    assert sorted(s.received(consumer)[-2:]) == [b"again", b"later"]
+    stored = [fact for fact in s.facts[before:] if isinstance(fact, MessageStored)]
+    assert {fact.expires_us for fact in stored} == {0}
+    assert len(stored) == 3
