@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 import threading
 import time
 from collections.abc import Sequence
@@ -18,6 +19,7 @@ LOOK_AGAIN_S = 3.0
 STORIES_MAX = 32
 FILES_AT_ONCE = 64
 HOPS_MAX = 20
+WITHOUT_IDS = "What Spark's sink published has no ids there: name it by its place, QUEUE/SEQUENCE."
 
 
 class Epoch(msgspec.Struct):
@@ -190,6 +192,8 @@ def find_story(directory: Path, search: StorySearch) -> None:
             search.chapters = words.chapters(told, names)
         else:
             search.error = f"The ledger knows no message {search.message}."
+            if not re.search(r"/\d+$", search.message):
+                search.error += f" {WITHOUT_IDS}"
     except (OSError, ValueError, LegatoError) as error:
         search.error = f"The ledger cannot be read: {error}"
     finally:

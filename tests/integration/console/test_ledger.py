@@ -69,7 +69,11 @@ def test_the_story_of_a_message_follows_it_to_the_dead_letters(ledger: Ledger) -
 
 def test_a_message_that_the_ledger_does_not_know_is_told_as_such(ledger: Ledger) -> None:
     search = ledger.story("ID:nobody", WAIT_S)
-    assert search.error == "The ledger knows no message ID:nobody."
+    assert search.error == (
+        "The ledger knows no message ID:nobody. "
+        "What Spark's sink published has no ids there: name it by its place, QUEUE/SEQUENCE."
+    )
+    assert ledger.story("nowhere/5", WAIT_S).error == "The ledger knows no message nowhere/5."
 
 
 def test_epochs_are_read_with_how_they_began_and_ended(ledger: Ledger) -> None:

@@ -88,7 +88,10 @@ def test_a_message_that_nobody_knows_is_a_sentence(tmp_path: Path) -> None:
     write_segment(tmp_path, list(enumerate(history(), 1)))
     told = CliRunner().invoke(app, ["story", "ID:none", str(tmp_path)])
     assert isinstance(told.exception, ConfigError)
-    assert str(told.exception) == "The ledger knows no message ID:none."
+    assert str(told.exception) == (
+        "The ledger knows no message ID:none. "
+        "What Spark's sink published has no ids there: name it by its place, QUEUE/SEQUENCE."
+    )
 
 
 def test_a_story_needs_no_spark(tmp_path: Path) -> None:
