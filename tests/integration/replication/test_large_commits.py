@@ -116,6 +116,7 @@ def test_a_sinks_batch_is_refused_before_it_is_committed(tmp_path: Path) -> None
             tmp_path,
             service.advance,
             service._names,
+            service.fatal,
             RECORD_BYTES_MAX + limits.BATCH_BYTES_MAX,
         )
         told: list[object] = []
