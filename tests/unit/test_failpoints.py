@@ -114,12 +114,18 @@ def test_commits_of_a_replicated_log_are_held_between_their_steps(tmp_path: Path
     store.finish(Applied(2, b"2" * 16))
     assert drill_orders.points == []
     store.prepare(encode_commit(Batch(1, 4, [MessageStored(1, 1, 4, "ID:1")], [b"body"]), 3)[0])
-    assert drill_orders.points == [ReplicaPoint.BETWEEN_PREPARE_AND_APPEND]
+    before = [ReplicaPoint.BETWEEN_PREPARE_AND_APPEND, Point.BEFORE_COMMIT]
+    assert drill_orders.points == before
     store.finish(Applied(3, b"3" * 16))
-    assert drill_orders.points[1:] == [ReplicaPoint.BETWEEN_APPEND_AND_APPLY, ReplicaPoint.BETWEEN_APPLY_AND_CONFIRM]
+    after = [
+        ReplicaPoint.BETWEEN_APPEND_AND_APPLY,
+        ReplicaPoint.BETWEEN_APPLY_AND_CONFIRM,
+        Point.BETWEEN_COMMIT_AND_CONFIRM,
+    ]
+    assert drill_orders.points == before + after
     store.prepare(encode_commit(Batch(1, 5, [MessageStored(1, 2, 4, "ID:2")], [b"body"]), 4)[0], forced=True)
     store.finish(Applied(4, b"4" * 16))
-    assert drill_orders.points[3:] == [ReplicaPoint.DURING_REPLICA_APPLY]
+    assert drill_orders.points == [*before, *after, ReplicaPoint.DURING_REPLICA_APPLY]
     store.close()
 
 

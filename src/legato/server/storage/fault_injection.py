@@ -84,8 +84,8 @@ class FaultyStore(LmdbStore):
     ) -> None:
         super().__init__(directory, metasync=metasync, **_options(section))
         self._drill_orders = drill_orders
-        self._appends = False
-        """Whether the commit that is prepared is a primary's own, which a client asked for."""
+        self._appended: Batch | None = None
+        """The commit that is prepared, if it is a primary's own, which goes to a replicated log."""
 
     def begin_epoch(self, broker: str, now_us: int) -> Meta:
         """See `Store.begin_epoch`."""
@@ -96,15 +96,50 @@ class FaultyStore(LmdbStore):
 
     def commit(self, batch: Batch) -> int:
         """See `Store.commit`."""
-        hit, facts = self._drill_orders.hit, batch.facts
         time.sleep(self._drill_orders.delay_s)
+        self._pass_before(batch)
+        position = super().commit(batch)
+        self._pass_after(batch)
+        return position
+
+    def prepare(self, record: CommitRecord | EpochRecord, *, forced: bool = False) -> int:
+        """See `Store.prepare`: of a commit that goes to a replicated log, or comes from it."""
+        time.sleep(self._drill_orders.delay_s)
+        position = super().prepare(record, forced=forced)
+        batch = record.batch if isinstance(record, CommitRecord) else None
+        self._appended = None if forced else batch
+        if batch is not None and _has(batch.facts, *ASKED_FOR):
+            point = ReplicaPoint.DURING_REPLICA_APPLY if forced else ReplicaPoint.BETWEEN_PREPARE_AND_APPEND
+            self._drill_orders.hit(point)
+        if self._appended is not None:
+            self._pass_before(self._appended)
+        return position
+
+    def finish(self, applied: Applied) -> None:
+        """See `Store.finish`."""
+        batch, self._appended = self._appended, None
+        asked_for = batch is not None and _has(batch.facts, *ASKED_FOR)
+        if asked_for:
+            self._drill_orders.hit(ReplicaPoint.BETWEEN_APPEND_AND_APPLY)
+        super().finish(applied)
+        if asked_for:
+            self._drill_orders.hit(ReplicaPoint.BETWEEN_APPLY_AND_CONFIRM)
+        if batch is not None:
+            self._pass_after(batch)
+
+    def _pass_before(self, batch: Batch) -> None:
+        """Nothing of a primary's commit is durable yet."""
+        hit, facts = self._drill_orders.hit, batch.facts
         if batch.chunks or _has(facts, *ASKED_FOR):
             hit(Point.BEFORE_COMMIT)
         if _has(facts, MessageConsumed, MessagesConsumed):
             hit(Point.BETWEEN_ACKNOWLEDGE_AND_COMMIT)
         if _has(facts, TransactionCommitted):
             hit(Point.BETWEEN_DISCHARGE_AND_COMMIT)
-        position = super().commit(batch)
+
+    def _pass_after(self, batch: Batch) -> None:
+        """A primary's commit is durable, and nobody has been told."""
+        hit, facts = self._drill_orders.hit, batch.facts
         if batch.chunks:
             hit(Point.DURING_LARGE_MESSAGE)
         if _has(facts, MessageStored, MessagesStored, MessagePublished):
@@ -113,27 +148,6 @@ class FaultyStore(LmdbStore):
             hit(Point.BETWEEN_ACKNOWLEDGED_AND_CONFIRM)
         if _has(facts, TransactionCommitted):
             hit(Point.BETWEEN_COMMIT_AND_OUTCOME)
-        return position
-
-    def prepare(self, record: CommitRecord | EpochRecord, *, forced: bool = False) -> int:
-        """See `Store.prepare`: of a commit that goes to a replicated log, or comes from it."""
-        time.sleep(self._drill_orders.delay_s)
-        position = super().prepare(record, forced=forced)
-        asked_for = isinstance(record, CommitRecord) and _has(record.batch.facts, *ASKED_FOR)
-        self._appends = asked_for and not forced
-        if asked_for:
-            point = ReplicaPoint.DURING_REPLICA_APPLY if forced else ReplicaPoint.BETWEEN_PREPARE_AND_APPEND
-            self._drill_orders.hit(point)
-        return position
-
-    def finish(self, applied: Applied) -> None:
-        """See `Store.finish`."""
-        appends, self._appends = self._appends, False
-        if appends:
-            self._drill_orders.hit(ReplicaPoint.BETWEEN_APPEND_AND_APPLY)
-        super().finish(applied)
-        if appends:
-            self._drill_orders.hit(ReplicaPoint.BETWEEN_APPLY_AND_CONFIRM)
 
     def trim_log(self, through: int, limit: int) -> int:
         """See `Store.trim_log`: the ledger has what is to be deleted."""
