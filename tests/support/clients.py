@@ -11,7 +11,7 @@ import pytest
 
 from legato import testing
 from legato.client import Connection, ConnectionFactory, JMSContext
-from tests.support.broker import BrokerPair, broker_pair
+from tests.support.broker import BrokerPair, broker_pair, log_servers_of_run
 from tests.support.twins import BlockingFactory, Loop
 
 _names = itertools.count(1)
@@ -44,7 +44,7 @@ def shared_pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[testing.Br
     settings = directory / "legato.toml"
     settings.write_text('[[address]]\nmatch = "exclusive.#"\nexclusive = true\n')
     options = ("--no-ledger", "--config", str(settings))
-    with testing.broker_pair(directory, options=options) as pair:
+    with testing.broker_pair(directory, options=options, log_url=log_servers_of_run()) as pair:
         yield pair
 
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
+from uuid import uuid4
 
 from legato.failpoints import VARIABLE, DrillOrders, Point
 from legato.ha.members import list_members
@@ -30,6 +31,8 @@ class BrokerPair:
         directory: for the store and the logs.
         options: of `legato serve`, for both.
         environment: variables for both, such as `LEGATO_HA_HEARTBEAT_INTERVAL_S`.
+        log_url: the servers of a replicated log, as those of `log_servers()`: each broker then has a store of its own,
+            and both are a new group of that log. Empty for one store.
     """
 
     def __init__(
@@ -38,8 +41,12 @@ class BrokerPair:
         *,
         options: Sequence[str] = ("--no-ledger",),
         environment: Mapping[str, str] | None = None,
+        log_url: str = "",
     ) -> None:
-        self.store = directory / "store"
+        names = ("broker-a", "broker-b")
+        self._stores = {name: directory / (f"store-{name}" if log_url else "store") for name in names}
+        if log_url:
+            options = (*options, "--replicate", log_url, "--group", f"pair-{uuid4()}")
         self.ports = choose_ports(0)
         self._lines: queue.SimpleQueue[tuple[Child, bytes | None]] = queue.SimpleQueue()
         # The kernel ends a child together with the thread that started it: this thread lives as long as the pair.
@@ -48,9 +55,19 @@ class BrokerPair:
         environment = {**(environment or {}), VARIABLE: str(directory / "drill_orders")}
         self._lives = 0
         self._brokers = [
-            BrokerProcess(name, port, self.store, directory / f"{name}.log", options=options, environment=environment)
-            for name, port in zip(("broker-a", "broker-b"), self.ports, strict=True)
+            BrokerProcess(name, port, store, directory / f"{name}.log", options=options, environment=environment)
+            for (name, store), port in zip(self._stores.items(), self.ports, strict=True)
         ]
+
+    @property
+    def store(self) -> Path:
+        """The store of both; with a replicated log, that of the present primary.
+
+        Raises:
+            ProcessError: each has its own, and neither serves.
+        """
+        stores = set(self._stores.values())
+        return stores.pop() if len(stores) == 1 else self._stores[self.primary.name]
 
     @property
     def url(self) -> str:
@@ -109,8 +126,9 @@ class BrokerPair:
             ProcessError: it does not for a minute.
         """
         deadline = time.monotonic() + WAIT_S
-        pid = self.backup.pid
-        while role not in {member.role for member in list_members(self.store) if member.pid == pid}:
+        backup = self.backup
+        store = self._stores[backup.name]
+        while role not in {member.role for member in list_members(store) if member.pid == backup.pid}:
             if time.monotonic() > deadline:
                 raise ProcessError(f"The backup is not {role}: {self._roles()}.")
             time.sleep(LOOK_EVERY_S)
@@ -207,6 +225,7 @@ def broker_pair(
     *,
     options: Sequence[str] = ("--no-ledger",),
     environment: Mapping[str, str] | None = None,
+    log_url: str = "",
 ) -> Iterator[BrokerPair]:
     """A primary and a backup for the time of a block; both are gone after it.
 
@@ -214,9 +233,10 @@ def broker_pair(
         directory: for the store and the logs; None for one that is removed in the end.
         options: of `legato serve`, for both.
         environment: variables for both, such as `LEGATO_HA_HEARTBEAT_INTERVAL_S`.
+        log_url: the servers of a replicated log; see `BrokerPair`.
     """
     with tempfile.TemporaryDirectory(prefix="legato-") as scratch:
-        pair = BrokerPair(directory or Path(scratch), options=options, environment=environment)
+        pair = BrokerPair(directory or Path(scratch), options=options, environment=environment, log_url=log_url)
         try:
             pair.start()
             yield pair

@@ -27,6 +27,7 @@ from legato.failpoints import Point
 from legato.store.lmdb import LmdbStore
 from legato.testing import BrokerPair, Network, broker_pair
 from tests.integration.client.helpers import NOTHING_COMES_S, WAIT_S, drain, receive, send, texts
+from tests.support.broker import log_servers_of_run
 
 Connect = Callable[..., Connection]
 
@@ -34,14 +35,15 @@ Connect = Callable[..., Connection]
 @pytest.fixture
 def patient(tmp_path: Path) -> Iterator[BrokerPair]:
     """A pair that waits for its clients."""
-    with broker_pair(tmp_path) as pair:
+    with broker_pair(tmp_path, log_url=log_servers_of_run()) as pair:
         yield pair
 
 
 @pytest.fixture
 def hasty(tmp_path: Path) -> Iterator[BrokerPair]:
     """A pair that waits for its clients a second and no longer."""
-    with broker_pair(tmp_path, environment={"LEGATO_SERVER_RECONNECT_TIMEOUT_S": "1"}) as pair:
+    environment = {"LEGATO_SERVER_RECONNECT_TIMEOUT_S": "1"}
+    with broker_pair(tmp_path, environment=environment, log_url=log_servers_of_run()) as pair:
         yield pair
 
 
