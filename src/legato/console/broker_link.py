@@ -1,4 +1,4 @@
-"""A visitor's link to the brokers: one connection that follows the primary, and requests by it from many threads."""
+"""A visitor's link to the brokers: connections that follow the primary, and requests by them from many threads."""
 
 from __future__ import annotations
 
