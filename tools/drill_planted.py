@@ -127,7 +127,7 @@ PLANTED: dict[str, Planted] = {
     "inbox-not-consulted": Planted(
         "A stage of a flow works on a message that its inbox has already.",
         "--faults kill-client --count 3 --seed 1 --at between-database-commit-and-messaging-commit",
-        "flows/database (rows:",
+        "drill.1.flows",
         (
             Change(
                 "flows/database/inbox.py",

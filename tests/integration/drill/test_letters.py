@@ -1,5 +1,7 @@
 """Dead letters that a real broker made are found with the subscription that they died in."""
 
+import json
+
 from legato.client import AcknowledgeMode, ConnectionFactory, Destination, Session, TextMessage
 from legato.drill import history, management
 from legato.drill.letters import DeadLetter
@@ -22,7 +24,11 @@ def test_a_letter_says_what_died_and_in_which_subscription() -> None:
             together = session.create_shared_durable_consumer(topic, "together")
             send(session, topic, 39)
             send(session, session.create_queue(PICKY), 40)
-            for consumer in (alone, session.create_consumer(session.create_queue(PICKY))):
+            stage = session.create_queue(f"{PREFIX}flows.stage1")
+            envelope = {"number": 2, "data": text_of(Identity("p", 40))}
+            session.create_producer(stage).send(TextMessage(json.dumps(envelope, separators=(",", ":"))))
+            picky, flows = (session.create_consumer(each) for each in (session.create_queue(PICKY), stage))
+            for consumer in (alone, picky, flows):
                 message = consumer.receive(timeout_s=60)
                 assert message is not None
                 session.reject(message, "no")
@@ -36,6 +42,7 @@ def test_a_letter_says_what_died_and_in_which_subscription() -> None:
     assert found == {
         DeadLetter(f"{TOPIC}/alone", TOPIC, Identity("p", 39), WHY),
         DeadLetter(PICKY, PICKY, Identity("p", 40), WHY),
+        DeadLetter(f"{PREFIX}flows.stage1", f"{PREFIX}flows.stage1", None, WHY),
     }
     assert {letter.subscription for letter in found if letter.is_planned} == {PICKY}
 
