@@ -1,12 +1,12 @@
 """Selectors on queues, message groups, exclusive consumers, consumer priorities."""
 
-import tracemalloc
-from collections.abc import Callable
+from collections.abc import Callable, Sized
 from typing import Any
 
 import pytest
 
 from legato import limits
+from legato.core.consumers import Cursor
 from legato.core.settings import AddressSettings
 from tests.support.bodies import TextBodies
 from tests.support.scenario import Scenario
@@ -321,16 +321,11 @@ def test_consumers_remember_nothing_of_each_group_that_they_pass_over() -> None:
     s.publish("q", *(b"group=%d;" % number for number in range(groups)))
     s.consumer("q", groups)
     s.publish("q", *(b"group=%d;" % number for number in range(groups)))
-    s.consumer("q", 10)
-    tracemalloc.start()
-    try:
-        before, _ = tracemalloc.get_traced_memory()
-        consumers = [s.consumer("q", 10) for _ in range(8)]
-        after, _ = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
-    assert {consumer.cursor(s.broker.directory.queue("q").main).seen for consumer in consumers} == {2 * groups}
-    assert after - before < len(consumers) * groups * 16
+    consumers = [s.consumer("q", 10) for _ in range(8)]
+    cursors = [consumer.cursor(s.broker.directory.queue("q").main) for consumer in consumers]
+    assert {cursor.seen for cursor in cursors} == {2 * groups}
+    remembered = [getattr(cursor, name) for cursor in cursors for name in Cursor.__slots__]
+    assert [each for each in remembered if isinstance(each, Sized) and len(each)] == []
 
 
 def _looks(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
