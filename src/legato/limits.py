@@ -111,6 +111,8 @@ GROUPS_MAX = 65_536
 """Message groups of a queue whose receiver is remembered; beyond, the oldest without anything in flight goes."""
 SCAN_MESSAGES = 500
 """Messages looked at for a selector in one go: the others of the broker must not wait for more."""
+SCAN_FIRST_MESSAGES = 32
+"""Of these so many are read first: mostly one is wanted, and not far away."""
 SCAN_MS = 10
 """Nor longer, however long each of them takes."""
 SETTINGS_IN_ONE_GO = 100

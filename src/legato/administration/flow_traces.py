@@ -16,6 +16,7 @@ from legato.errors import MessageFormatError
 from legato.flows.model.envelope import Envelope
 from legato.flows.model.wire import envelopes_of
 from legato.flows.stages.records import RunRecord, decode_record, queue_of_records
+from legato.selectors.literals import literal_of
 
 
 @dataclass(frozen=True)
@@ -66,10 +67,10 @@ def steps_in(connection: Connection, queues: Iterable[dict[str, Any]], trace_id:
     Args:
         queues: rows of all queues.
     """
-    quoted = trace_id.replace("'", "''")
-    pattern = quoted.replace("!", "!!").replace("%", "!%").replace("_", "!_")
+    pattern = trace_id.replace("!", "!!").replace("%", "!%").replace("_", "!_")
     selector = (
-        f"{FLOW_TRACE_ID} = '{quoted}' OR {FLOW_TRACE_ID} LIKE '{pattern}|%' ESCAPE '!' OR {FLOW_BUNDLE} IS NOT NULL"
+        f"{FLOW_TRACE_ID} = {literal_of(trace_id)} OR {FLOW_TRACE_ID} LIKE {literal_of(f'{pattern}|%')} ESCAPE '!' "
+        f"OR {FLOW_BUNDLE} IS NOT NULL"
     )
     records_queue = queue_of_records(trace_id, prefix).name
     steps: list[Step] = []

@@ -11,6 +11,7 @@ from typing import NamedTuple, Protocol, TypeVar
 
 from legato import limits
 from legato.core.dead_letters import ORIGINAL_DESTINATION, ORIGINAL_SEQUENCE, ORIGINAL_SUBSCRIPTION
+from legato.selectors.literals import literal_of
 
 RESPELLED = ("ID:AMQP_NO_PREFIX:", "ID:AMQP_STRING:")
 """What clients put before an id that is a string without `ID:`, or that looks as if it were of another type."""
@@ -73,7 +74,7 @@ def _of_origin(origin: str, letters: Sequence[Identified]) -> str:
 
 
 def _came_from(origin: str) -> str:
-    text = quoted_text(origin)
+    text = literal_of(origin)
     destination = f"{ORIGINAL_SUBSCRIPTION} IS NULL AND {ORIGINAL_DESTINATION} = {text}"
     return f"({ORIGINAL_SUBSCRIPTION} = {text} OR {destination})"
 
@@ -93,7 +94,7 @@ def has_id(id: str) -> str:
         if id.startswith(prefix):
             id = id.removeprefix(prefix)
             break
-    return f"JMSMessageID = {quoted_text(id)}"
+    return f"JMSMessageID = {literal_of(id)}"
 
 
 def may_be_called(name: str) -> str:
@@ -103,11 +104,6 @@ def may_be_called(name: str) -> str:
         return has_id(name)
     place = f"{ORIGINAL_SEQUENCE} = {sequence}"
     return f"{place} OR {has_id(name)}" if len(name) <= ID_CHARACTERS_MAX else place
-
-
-def quoted_text(text: str) -> str:
-    """A text as selectors have it."""
-    return "'" + text.replace("'", "''") + "'"
 
 
 def batches(letters: Sequence[One], size: int) -> Iterator[list[One]]:

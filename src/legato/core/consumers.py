@@ -71,8 +71,8 @@ class Cursor:
             self.second_look_for.add(group)
             self.seen = min(self.seen, span.first - 1)
 
-    def give_up(self, groups: Groups[Message], consumer: Consumer, lane: int) -> None:
-        """Groups that another consumer has by now need no second look: they are passed over, as far as it is."""
+    def give_up_taken(self, groups: Groups[Message], consumer: Consumer, lane: int) -> None:
+        """End the second look for groups that another consumer has by now; the rest of theirs counts as passed over."""
         for group in list(self.second_look_for):
             if groups.is_others(group, consumer):
                 groups.pass_over(group, lane, self.seen + 1, self.second_look_until)

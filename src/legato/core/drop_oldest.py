@@ -13,9 +13,6 @@ from legato.core.queues import Queue
 from legato.core.records import Archive, StoredMessage
 from legato.core.router import Router
 
-_READ_FIRST = 32
-"""Mostly one new message makes one too much: what is read first is few."""
-
 
 class DropOldest:
     """`when_full = "drop-oldest"`."""
@@ -87,7 +84,7 @@ class _Slice:
         self._left = limits.SCAN_MESSAGES
         self._read: deque[StoredMessage] = deque()
         """Read from a lane without a window, and not looked at yet."""
-        self._read_next = _READ_FIRST
+        self._read_next = limits.SCAN_FIRST_MESSAGES
         self.is_cut_short = False
 
     @property

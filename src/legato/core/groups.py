@@ -22,7 +22,7 @@ class Member(Protocol):
         """The messages that it has."""
 
 
-class CameBack(Protocol):
+class Returned(Protocol):
     """A message that came back, as far as groups go."""
 
     @property
@@ -34,7 +34,7 @@ class CameBack(Protocol):
         """Whether it still waits."""
 
 
-M = TypeVar("M", bound=CameBack)
+M = TypeVar("M", bound=Returned)
 
 
 class Span(NamedTuple):
@@ -106,16 +106,16 @@ class Groups(Generic[M]):
             self._forget_one()
         self._owners[group] = consumer
 
-    def had(self, group: str, lane: int, seq: int) -> None:
-        """The owner of the group, who wants all of its messages, got all up to `seq` of a lane."""
+    def forget_passed(self, group: str, lane: int, through: int) -> None:
+        """The owner of the group, who wants all of its messages, has got those of a lane up to `through`."""
         spans = self._passed.get(lane, {})
         if span := spans.get(group):
-            if span.last <= seq:
+            if span.last <= through:
                 del spans[group]
-            elif span.first <= seq:
-                spans[group] = Span(seq + 1, span.last)
+            elif span.first <= through:
+                spans[group] = Span(through + 1, span.last)
         if passed := self._passed_returned.get(group):
-            passed.pop(seq, None)
+            passed.pop(through, None)
 
     def _forget_one(self) -> None:
         for group, owner in self._owners.items():
@@ -132,10 +132,10 @@ class Groups(Generic[M]):
         else:
             self._passed_returned.pop(group, None)
 
-    def passed(self, group: str) -> tuple[dict[int, Span], list[M]]:
+    def take_passed(self, group: str) -> tuple[dict[int, Span], list[M]]:
         """Where messages of a group that is free were passed over, by lane, and which of those that came back.
 
-        They are looked at again: from now on nobody has passed them over.
+        All look at them again: they are forgotten here.
         """
         found = {lane: spans.pop(group) for lane, spans in self._passed.items() if group in spans}
         return found, [each for each in self._passed_returned.pop(group, {}).values() if each.waiting]
@@ -160,7 +160,7 @@ class Groups(Generic[M]):
         mine = [group for group, owner in self._owners.items() if owner is consumer]
         for group in mine:
             del self._owners[group]
-            self.passed(group)
+            self.take_passed(group)
         return bool(mine)
 
     def hold(self, group: str, until_us: int) -> None:

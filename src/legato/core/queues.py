@@ -218,7 +218,7 @@ class Queue:
     def look_again(self) -> None:
         """Consumers look again at what they passed over of groups that are free now."""
         for group in self.groups.freed:
-            spans, returned = self.groups.passed(group)
+            spans, returned = self.groups.take_passed(group)
             for consumer in self.consumers:
                 for number, cursor in consumer.cursors.items():
                     if number in spans:

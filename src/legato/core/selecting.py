@@ -17,8 +17,6 @@ from legato.core.message import Message
 from legato.core.queues import Queue
 from legato.core.records import Archive, Bodies, StoredMessage
 
-_READ_FIRST = 32
-
 
 class Selection:
     """One dispatch of a queue that selects.
@@ -125,7 +123,7 @@ class Selection:
         reading = self._readings.get((consumer, lane.number))
         if reading is None:
             if cursor.resumes_at:
-                cursor.give_up(self._queue.groups, consumer, lane.number)
+                cursor.give_up_taken(self._queue.groups, consumer, lane.number)
                 cursor.goes_on()
                 if cursor.seen >= until:
                     return None
@@ -168,7 +166,7 @@ class Selection:
         return lane.restored(stored)
 
     def _read(self, lane: Lane, after: int) -> Iterator[StoredMessage]:
-        limit = _READ_FIRST
+        limit = limits.SCAN_FIRST_MESSAGES
         while found := self._archive.messages(self._queue.id, after, limit, limits.WINDOW_BYTES):
             yield from found
             after = found[-1].seq
@@ -222,5 +220,5 @@ class Selection:
             group, closes = self._bodies.group(body)
             if group:
                 if consumer.matches is None:
-                    self._queue.groups.had(group, seq >> LANE_SHIFT, seq)
+                    self._queue.groups.forget_passed(group, seq >> LANE_SHIFT, seq)
                 self._queue.groups.give(group, consumer, closes=closes)

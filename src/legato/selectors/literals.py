@@ -17,6 +17,11 @@ def string_of(literal: str) -> str:
     return literal[1:-1].replace("''", "'")
 
 
+def literal_of(text: str) -> str:
+    """The string literal of a text: what `string_of` turns back into it."""
+    return "'" + text.replace("'", "''") + "'"
+
+
 def integer_of(literal: str) -> int:
     """An exact number; 2**63 is let through, as it may stand behind a minus sign.
 

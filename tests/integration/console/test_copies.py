@@ -25,7 +25,7 @@ from legato.console.dead_letter_index import Index
 from legato.errors import JMSError
 from legato.testing import LocalBroker, broker
 from tests.integration.console.test_pages import eventually
-from tests.integration.console.visitor import WAIT_S, Visitor, visitor_of
+from tests.integration.console.visitor import WAIT_S, Visitor
 
 IDS: tuple[Any, ...] = ("one", None, None, 7, "ID:AMQP_BINARY:zz", "it's", "x" * 3000, "y" * 3000)
 """As other clients make them: Legato's spells all but one in another way than the broker compares them."""
@@ -37,12 +37,6 @@ _numbers = itertools.count(1)
 def legato_broker() -> Iterator[LocalBroker]:
     with broker() as running:
         yield running
-
-
-@pytest.fixture
-def visitor(legato_broker: LocalBroker) -> Iterator[Visitor]:
-    with visitor_of(legato_broker.url) as visitor:
-        yield visitor
 
 
 @pytest.fixture

@@ -23,12 +23,6 @@ def legato_broker() -> Iterator[LocalBroker]:
         yield running
 
 
-@pytest.fixture
-def visitor(legato_broker: LocalBroker) -> Iterator[Visitor]:
-    with visitor_of(legato_broker.url) as visitor:
-        yield visitor
-
-
 def send(running: LocalBroker, queue: str, *bodies: str) -> list[str]:
     """Send messages; returns their ids."""
     with ConnectionFactory(running.url).create_connection() as connection, connection.create_session() as session:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import socket
 import time
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from legato.ha.lock import StoreLock
@@ -42,14 +43,20 @@ def test_backups_with_a_replicated_log_wait_for_the_primary_to_come_back(group: 
     stop_and_start_again(primary, *backups)
 
 
-def test_a_backup_that_sees_another_one_pass_the_lock_on_does_not_take_it(tmp_path: Path) -> None:
-    """Another took the lock, and let go of it again, as it had heard a primary too; who saw that served."""
-    store = tmp_path / "store"
+@contextmanager
+def backup_that_waits(store: Path) -> Iterator[tuple[Server, Server]]:
+    """A primary that was shut down, and its backup, which waits for it to come back."""
     with server(store, environment=STAYS) as primary, server(store, environment=STAYS) as backup:
         backup.wait_for_log("heartbeats of epoch 1")
         assert primary.stop() == 0
         backup.wait_for_log(WAITS)
-        another = StoreLock(store)
+        yield primary, backup
+
+
+def test_a_backup_that_sees_another_one_pass_the_lock_on_does_not_take_it(tmp_path: Path) -> None:
+    """Another took the lock, and let go of it again, as it had heard a primary too; who saw that served."""
+    with backup_that_waits(tmp_path / "store") as (primary, backup):
+        another = StoreLock(tmp_path / "store")
         assert another.acquire_blocking()
         time.sleep(50 * POLL_S)  # Time to see it. If that is not enough the test shows less.
         another.release(SHUTDOWN)
@@ -60,12 +67,8 @@ def test_a_backup_that_sees_another_one_pass_the_lock_on_does_not_take_it(tmp_pa
 
 def test_a_backup_that_waits_takes_over_from_one_that_died_before_it_served(tmp_path: Path) -> None:
     """It came back, and was killed while it began its epoch: nobody would serve for ever."""
-    store = tmp_path / "store"
-    with server(store, environment=STAYS) as primary, server(store, environment=STAYS) as backup:
-        backup.wait_for_log("heartbeats of epoch 1")
-        assert primary.stop() == 0
-        backup.wait_for_log(WAITS)
-        another = StoreLock(store)
+    with backup_that_waits(tmp_path / "store") as (_, backup):
+        another = StoreLock(tmp_path / "store")
         assert another.acquire_blocking()
         assert another._file is not None
         another._file.close()  # As the system does when its process is killed.
@@ -74,11 +77,7 @@ def test_a_backup_that_waits_takes_over_from_one_that_died_before_it_served(tmp_
 
 def test_a_backup_that_waits_takes_over_from_one_that_came_back_and_could_not_listen(tmp_path: Path) -> None:
     """Another program had taken its address meanwhile: clients would have had nobody."""
-    store = tmp_path / "store"
-    with server(store, environment=STAYS) as primary, server(store, environment=STAYS) as backup:
-        backup.wait_for_log("heartbeats of epoch 1")
-        assert primary.stop() == 0
-        backup.wait_for_log(WAITS)
+    with backup_that_waits(tmp_path / "store") as (primary, backup):
         with socket.create_server(("127.0.0.1", primary.port)):
             primary.start()
             assert primary.wait() == 1

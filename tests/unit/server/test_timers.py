@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from legato.core.consumers import Consumer
+from legato.core.message import Message
 from legato.server.config.bounds import Timeouts
 from legato.server.links.timeouts import REVIEW_EVERY_US, TAKEN_BACK, TimeoutReview
 from legato.server.process.timers import Ticking
@@ -68,8 +69,8 @@ def test_a_review_begins_when_the_one_before_is_over() -> None:
     assert len(works) == 1
 
 
-def test_what_is_overdue_is_taken_back_in_steps_but_for_what_was_settled_meanwhile() -> None:
-    """Of a consumer that had fetched 100,000, the loop waited for all."""
+def take_back_the_first() -> tuple[Scenario, Consumer, list[Message], Iterator[None], Port]:
+    """Three deliveries are overdue, with handles from 7: the first is taken back, the steps take back the rest."""
     s, works, seen = Scenario(), Works(), list[Any]()
     s.publish("q", b"1", b"2", b"3")
     consumer = s.consumer("q", 3)
@@ -85,6 +86,12 @@ def test_what_is_overdue_is_taken_back_in_steps_but_for_what_was_settled_meanwhi
     steps = works.pop()
     next(steps)
     assert port.taken_back == [7]
+    return s, consumer, messages, steps, port
+
+
+def test_what_is_overdue_is_taken_back_in_steps_but_for_what_was_settled_meanwhile() -> None:
+    """Of a consumer that had fetched 100,000, the loop waited for all."""
+    s, consumer, messages, steps, port = take_back_the_first()
     s.accept(consumer, messages[1])
     list(steps)
     assert port.taken_back == [7, 9]
@@ -94,21 +101,7 @@ def test_what_is_overdue_is_taken_back_in_steps_but_for_what_was_settled_meanwhi
 
 def test_a_delivery_that_is_new_is_not_taken_back_with_those_that_are_late() -> None:
     """What was released meanwhile, and came to the same consumer again, counted as late: it is the same message."""
-    s, works, seen = Scenario(), Works(), list[Any]()
-    s.publish("q", b"1", b"2", b"3")
-    consumer = s.consumer("q", 3)
-    consumer.port = port = Port()
-    messages = s.in_hand(consumer)
-    for handle, message in enumerate(messages, 7):
-        message.handle = handle
-    review = review_of(s, peers_of([consumer]), works, seen, Timeouts(acknowledgement_timeout_s=1))
-    review.review(s.now_us)
-    list(works.pop())
-    s.now_us += 2_000_000
-    review.review(s.now_us)
-    steps = works.pop()
-    next(steps)
-    assert port.taken_back == [7]
+    s, consumer, messages, steps, port = take_back_the_first()
     for message in messages[1:]:
         s.broker.settlement.release(consumer, message)
     s.broker.receivers.flow(consumer, 3, False, s.now_us)
