@@ -109,6 +109,8 @@ TAKEN_MESSAGES = 10_000
 """Of a queue's messages that left after a redelivery, so many are remembered with who took them (promise 5)."""
 GROUPS_MAX = 65_536
 """Message groups of a queue whose receiver is remembered; beyond, the oldest without anything in flight goes."""
+RETURNED_MIN = 64
+"""So few messages that came back are not worth a look for those that wait no more."""
 SCAN_MESSAGES = 500
 """Messages looked at for a selector in one go: the others of the broker must not wait for more."""
 SCAN_FIRST_MESSAGES = 32

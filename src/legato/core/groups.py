@@ -6,10 +6,7 @@ from collections.abc import Collection
 from operator import attrgetter
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
-from legato.limits import GROUPS_MAX
-
-RETURNED_MIN = 64
-"""So few messages of a group that came back are not worth a look for stale ones."""
+from legato.limits import GROUPS_MAX, RETURNED_MIN
 
 _WAITING = attrgetter("waiting")
 

@@ -19,15 +19,13 @@ from typing import TYPE_CHECKING
 from legato.core.message import Message, MessageRun
 from legato.core.message_states import ARRIVING, AVAILABLE, LEAVE, PUT_BACK, enter
 from legato.core.records import Archive, Run, StoredMessage
-from legato.limits import FIRST_LOAD_MESSAGES, WINDOW_BYTES, WINDOW_MESSAGES
+from legato.limits import FIRST_LOAD_MESSAGES, RETURNED_MIN, WINDOW_BYTES, WINDOW_MESSAGES
 
 if TYPE_CHECKING:
     from legato.core.queues import Queue
 
 RUN_MIN = 4
 """Fewer neighbours that are read from disk are cheaper one by one."""
-RETURNED_MIN = 64
-"""So few that came back are not worth a look for stale ones."""
 LANE_SHIFT = 56
 """The bits of a sequence number above these say which lane it is of."""
 PRIORITY_DEFAULT = 4
@@ -280,14 +278,12 @@ class Lane:
 
     def find(self, archive: Archive) -> bool:
         """Whether anything waits; the next message in order is in the heap then, maybe in a run."""
-        returned = self.returned
-        while returned and not returned[0].waiting:
-            heappop(returned)
+        returned = self.first_returned
         if self.ready:
             return True
-        if not returned:
+        if returned is None:
             return self.load(archive)
-        if returned[0].seq > self.loaded_seq:
+        if returned.seq > self.loaded_seq:
             self.load(archive)
         return True
 
