@@ -40,6 +40,12 @@ PAUSES_MAX = 100
 """Failed messages of a subscriber that wait, each with a session, for their next delivery."""
 
 
+def _is_cancelled() -> bool:
+    """Whether the current task is to end."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
 @dataclass(frozen=True, kw_only=True)
 class Backoff:
     """The pauses before a failed message is delivered again."""
@@ -278,19 +284,22 @@ class LegatoSubscriber(TasksMixin, SubscriberUsecase[Delivery]):
         """Have the handler called; FastStream settles the message as the acknowledgement policy says."""
         try:
             await self.process_message(delivery)
-        except asyncio.CancelledError:
+        except (KeyboardInterrupt, GeneratorExit):
             raise
-        except Exception as error:
+        except SystemExit:
+            self._stopping.set()
+            self._end_application()
+        except BaseException as error:
+            if isinstance(error, asyncio.CancelledError) and _is_cancelled():
+                raise
+            # What the handler awaited was cancelled, not this worker: the message failed, as with any other error.
             delivery.why = repr(error)
             if isinstance(error, StopConsume):
                 self._stopping.set()
             elif not delivery.settled.is_set():
                 self._settle_failed(delivery, error)
-        except SystemExit:
-            self._stopping.set()
-            self._end_application()
 
-    def _settle_failed(self, delivery: Delivery, error: Exception) -> None:
+    def _settle_failed(self, delivery: Delivery, error: BaseException) -> None:
         """Settle what FastStream did not: of a message that cannot be parsed it has nothing to settle."""
         policy = self.ack_policy
         had_by_handler = delivery.readable and not isinstance(error, SubscriberNotFound)

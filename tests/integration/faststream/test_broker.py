@@ -198,6 +198,42 @@ def test_a_message_that_always_fails_is_a_dead_letter_with_the_exception(running
     assert "no such tea" in str(letter.properties["JMS_LEGATO_EXCEPTION"])
 
 
+class Outcome(BaseException):
+    """No `Exception`, as pytest's outcomes are none."""
+
+
+@pytest.mark.parametrize("policy", list(AckPolicy))
+@pytest.mark.parametrize("kind", [asyncio.CancelledError, Outcome], ids=lambda kind: kind.__name__)
+def test_a_handler_whose_work_is_cancelled_has_failed_and_its_worker_goes_on(
+    running: LocalBroker, kind: type[BaseException], policy: AckPolicy
+) -> None:
+    """A task that a handler awaits, or a scope of anyio, may be cancelled by anybody."""
+    address = f"cancelled.{kind.__name__}.{policy.value}"
+
+    async def story() -> None:
+        service, heard = LegatoBroker(running.url), Heard()
+
+        @service.subscriber(address, retry_delay_s=0, ack_policy=policy)
+        async def handle(body: str, message: LegatoMessage) -> None:
+            heard.add((body, message.delivery_count))
+            if body == "bad" and message.delivery_count == 1:
+                raise kind
+            if policy is AckPolicy.MANUAL:
+                await message.ack()
+
+        async with started(service):
+            await service.publish("bad", address)
+            assert await heard.next() == ("bad", 1)
+            if policy is AckPolicy.NACK_ON_ERROR:
+                assert await heard.next() == ("bad", 2)
+            await service.publish("good", address)
+            assert await heard.next() == ("good", 1)
+
+    told(story)
+    rejected = {AckPolicy.REJECT_ON_ERROR} | ({AckPolicy.ACK} if kind is asyncio.CancelledError else set())
+    assert len(running.dead_letters(address)) == (policy in rejected)
+
+
 def _send_unreadable(running: LocalBroker, address: str) -> None:
     foreign = BlockingConnection(running.url, allowed_mechs="ANONYMOUS")
     sender = foreign.create_sender(address)
