@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sys
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote
 
+from faststream.exceptions import HandlerException
 from faststream.message import AckStatus, StreamMessage, decode_message
 from faststream.message.source_type import SourceType
 
@@ -22,6 +25,7 @@ from legato.faststream.address import text_of
 
 HEADERS = "faststream_headers"
 """The property that has, as JSON, the headers that no property can hold, such as those with a dash in their name."""
+REJECTED = "rejected by the handler"
 
 
 @dataclass
@@ -40,6 +44,10 @@ class Delivery:
     """Of a topic: which of its subscriptions had it; the others have messages of the same id."""
     results: Counter[str] = field(default_factory=Counter)
     """What its handler's publishers have published, by address."""
+    turn: Callable[[], AbstractAsyncContextManager[None]] = nullcontext
+    """Who settles it has the turn of its session, which others may use."""
+    give_back: Callable[[], None] | None = None
+    """Of a message that no worker had, but somebody asked for: has it delivered again."""
     readable: bool = False
     """Whether it has been parsed: what cannot be no handler, nor FastStream, can settle."""
 
@@ -62,10 +70,13 @@ class Delivery:
             self.session.reject(self.message, self.why)
         self.settled.set()
 
-    def nack(self) -> None:
-        """Have it delivered again after the subscriber's pause, as a failed delivery."""
-        self.nacked = True
+    def nack(self, delay_s: float | None = None) -> None:
+        """Have it delivered again, as a failed delivery, after so many seconds or after the subscriber's pause."""
+        self.nacked, self.delay_s = True, delay_s
+        self.why = self.why or _failure()
         self.settled.set()
+        if self.give_back is not None:
+            self.give_back()
 
 
 class LegatoMessage(StreamMessage[Delivery]):
@@ -80,7 +91,8 @@ class LegatoMessage(StreamMessage[Delivery]):
         """Acknowledge it; returns once that is durable, over a failover too."""
         raw = self.raw_message
         if self.committed is None and raw.session is not None:
-            await raw.message.try_acknowledge()
+            async with raw.turn():
+                await raw.message.try_acknowledge()
         await super().ack()
         raw.settled.set()
 
@@ -90,16 +102,22 @@ class LegatoMessage(StreamMessage[Delivery]):
         Args:
             delay_s: after so many seconds; by default after the subscriber's pause.
         """
-        if self.committed is None:
-            self.raw_message.nacked, self.raw_message.delay_s = True, delay_s
+        first = self.committed is None
         await super().nack()
-        self.raw_message.settled.set()
+        if first:
+            self.raw_message.nack(delay_s)
 
-    async def reject(self, reason: str = "rejected by the handler") -> None:
-        """Make it a dead letter at once."""
+    async def reject(self, reason: str = "") -> None:
+        """Make it a dead letter at once.
+
+        Args:
+            reason: that the dead letter tells; by default the exception that is being handled, if there is one.
+        """
         raw = self.raw_message
         if self.committed is None and raw.session is not None:
-            raw.session.reject(raw.message, raw.why or reason)
+            why = reason or raw.why or _failure() or REJECTED
+            async with raw.turn():
+                raw.session.reject(raw.message, why)
         await super().reject()
         raw.settled.set()
 
@@ -107,6 +125,14 @@ class LegatoMessage(StreamMessage[Delivery]):
     def is_settled(self) -> bool:
         """Whether it was acknowledged, given back or rejected."""
         return self.committed in tuple(AckStatus)
+
+
+def _failure() -> str:
+    """The exception that is being handled; of those that only say how to settle, the one that they were raised for."""
+    error = sys.exception()
+    while isinstance(error, HandlerException):
+        error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+    return "" if error is None else repr(error)
 
 
 def build(

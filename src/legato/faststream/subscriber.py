@@ -28,6 +28,7 @@ from legato.client import AcknowledgeMode, Message, Topic
 from legato.client.aio import Connection, MessageConsumer, Session
 from legato.errors import JMSError
 from legato.faststream.address import TOPIC, destination_of, with_prefix
+from legato.faststream.asked_session import AskedSession
 from legato.faststream.config import LegatoBrokerConfig
 from legato.faststream.message import Delivery, LegatoMessage, decode, parse
 from legato.faststream.publisher import ReplyPublisher
@@ -144,7 +145,7 @@ class LegatoSubscriber(TasksMixin, SubscriberUsecase[Delivery]):
         self._backoff = config.backoff
         self._passing_name = f"faststream-{uuid.uuid4()}"
         self._pauses: set[asyncio.Task[None]] = set()
-        self._single: tuple[Session, MessageConsumer] | None = None
+        self._asked: AskedSession | None = None
         self._stopping = asyncio.Event()
 
     @property
@@ -188,9 +189,9 @@ class LegatoSubscriber(TasksMixin, SubscriberUsecase[Delivery]):
             await self._give_up(late)
         if self._pauses:
             await asyncio.wait(self._pauses)
-        if self._single is not None:
-            session, self._single = self._single[0], None
-            await session.close()
+        if self._asked is not None:
+            asked, self._asked = self._asked, None
+            await asked.session.close()
         await super().stop()
 
     async def _give_up(self, late: set[asyncio.Task[None]]) -> None:
@@ -331,37 +332,48 @@ class LegatoSubscriber(TasksMixin, SubscriberUsecase[Delivery]):
         try:
             await self._unless_stopping(delivery.settled.wait())
             if delivery.nacked:
-                pause_s = delivery.delay_s
-                if pause_s is None:
-                    pause_s = self._backoff.pause_s(delivery.message.delivery_count)
-                await self._unless_stopping(asyncio.sleep(pause_s))
+                await self._give_back(delivery, session)
         finally:
             with contextlib.suppress(JMSError):
-                if delivery.nacked:
-                    session.give_back(delivery.message, failed=True, why=delivery.why)
                 await session.close()
+
+    async def _give_back(self, delivery: Delivery, session: Session) -> None:
+        """Have a message delivered again after its pause."""
+        pause_s = delivery.delay_s
+        if pause_s is None:
+            pause_s = self._backoff.pause_s(delivery.message.delivery_count)
+        try:
+            await self._unless_stopping(asyncio.sleep(pause_s))
+        finally:
+            with contextlib.suppress(JMSError):
+                async with delivery.turn():
+                    session.give_back(delivery.message, failed=True, why=delivery.why)
 
     # -- without handlers --------------------------------------------------------------------------------
 
     async def get_one(self, *, timeout: float = 5.0) -> LegatoMessage | None:
         """The next message, for a subscriber without a handler; acknowledge it."""
         assert not self.calls, "A subscriber that has handlers has no get_one()."
-        session, consumer = await self._opened()
-        message = await consumer.receive(timeout_s=timeout)
-        return None if message is None else await self._processed(self._delivery(message, session))
+        asked = await self._opened()
+        message = await asked.receive(timeout)
+        return None if message is None else await self._processed(message, asked)
 
     async def __aiter__(self) -> AsyncIterator[LegatoMessage]:
         """Messages for ever, for a subscriber without a handler; acknowledge each before the next."""
-        session, consumer = await self._opened()
-        async for message in consumer:
-            yield await self._processed(self._delivery(message, session))
+        asked = await self._opened()
+        while (message := await asked.receive()) is not None:
+            yield await self._processed(message, asked)
 
-    async def _opened(self) -> tuple[Session, MessageConsumer]:
-        if self._single is None:
-            self._single = await self._open(self._outer_config.connection)
-        return self._single
+    async def _opened(self) -> AskedSession:
+        if self._asked is None:
+            self._asked = AskedSession(*await self._open(self._outer_config.connection))
+        return self._asked
 
-    async def _processed(self, delivery: Delivery) -> LegatoMessage:
+    async def _processed(self, message: Message, asked: AskedSession) -> LegatoMessage:
+        session = asked.session
+        delivery = self._delivery(message, session)
+        delivery.turn = asked.settling
+        delivery.give_back = lambda: self._keep(self._give_back(delivery, session))
         parser, decoder = self._get_parser_and_decoder()
         context = self._outer_config.context
         try:
@@ -372,8 +384,9 @@ class LegatoSubscriber(TasksMixin, SubscriberUsecase[Delivery]):
                 decoder=decoder,
             )
         except Exception as error:
-            if not delivery.readable and delivery.session is not None:
+            if not delivery.readable:
                 # The caller has nothing to settle.
-                delivery.session.give_back(delivery.message, failed=True, why=repr(error))
+                async with asked.settling():
+                    session.give_back(message, failed=True, why=repr(error))
             raise
         return cast(LegatoMessage, processed)

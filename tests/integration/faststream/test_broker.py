@@ -243,6 +243,136 @@ def _send_unreadable(running: LocalBroker, address: str) -> None:
     foreign.close()
 
 
+def test_a_message_that_somebody_asked_for_comes_again_when_he_gives_it_back(running: LocalBroker) -> None:
+    async def story() -> None:
+        service = LegatoBroker(running.url)
+        subscriber = service.subscriber("asked for", retry_delay_s=3600)
+        async with started(service):
+            for body in ("tea", "coffee"):
+                await service.publish(body, "asked for")
+            first = await subscriber.get_one(timeout=WAIT_S)
+            assert first is not None
+            await first.nack(delay_s=0)
+            await first.nack()
+            came = []
+            async with asyncio.timeout(WAIT_S):
+                async for message in subscriber:
+                    came.append((await message.decode(), message.delivery_count))
+                    if message.delivery_count == 1:
+                        await message.nack(delay_s=0)
+                    else:
+                        await message.ack()
+                    if ("coffee", 2) in came and ("tea", 2) in came:
+                        break
+            assert sorted(came) == [("coffee", 1), ("coffee", 2), ("tea", 2)]
+            await service.publish("cocoa", "asked for")
+            last = await subscriber.get_one(timeout=WAIT_S)
+            assert last is not None
+            await last.nack()
+            assert await subscriber.get_one(timeout=0.05) is None, "it waits for its pause"
+
+    told(story)
+    assert [(message.body, message.delivery_count) for message in running.messages("asked for")] == [("cocoa", 2)]
+
+
+def test_messages_that_somebody_asked_for_may_be_settled_by_other_tasks_while_he_waits_for_more(
+    running: LocalBroker,
+) -> None:
+    """And who waits may give up, which loses no message."""
+
+    async def story() -> None:
+        service = LegatoBroker(running.url)
+        subscriber = service.subscriber("tasks")
+        async with started(service):
+            for number in range(6):
+                await service.publish(number, "tasks")
+            settled: list[int] = []
+            tasks = set()
+
+            async def settle(message: LegatoMessage) -> None:
+                await asyncio.sleep(0)
+                number = int(await message.decode() or 0)
+                if number == 5:
+                    await message.reject("five")
+                else:
+                    await message.ack()
+                settled.append(number)
+
+            async def take() -> None:
+                async for message in subscriber:
+                    tasks.add(asyncio.create_task(settle(message)))
+
+            taking = asyncio.create_task(take())
+            await asyncio.to_thread(until, lambda: len(settled) == 6)
+            for number in range(6, 16):
+                taking.cancel()
+                await asyncio.wait([taking])
+                assert taking.cancelled()
+                await service.publish(number, "tasks")
+                taking = asyncio.create_task(take())
+                await asyncio.sleep(0)
+            await asyncio.to_thread(until, lambda: len(settled) == 16)
+            assert sorted(settled) == list(range(16))
+            taking.cancel()
+
+    told(story)
+    assert running.waiting("tasks") == 0
+    assert len(running.dead_letters("tasks")) == 1
+
+
+@pytest.mark.parametrize("how", ["policy", "message", "exception", "exception for another", "with a reason"])
+def test_a_rejected_message_is_a_dead_letter_with_what_it_was_rejected_for(running: LocalBroker, how: str) -> None:
+    async def story() -> None:
+        policy = AckPolicy.REJECT_ON_ERROR if how == "policy" else AckPolicy.NACK_ON_ERROR
+        service = LegatoBroker(running.url, ack_policy=policy)
+
+        @service.subscriber(f"rejected {how}")
+        async def handle(body: str, message: LegatoMessage) -> None:
+            try:
+                raise ValueError("no such tea")
+            except ValueError as error:
+                match how:
+                    case "policy":
+                        raise
+                    case "message":
+                        await message.reject()
+                    case "exception":
+                        raise RejectMessage from None
+                    case "exception for another":
+                        raise RejectMessage from error
+                    case _:
+                        await message.reject("nobody drinks it")
+
+        async with started(service):
+            await service.publish("tea", f"rejected {how}")
+            await asyncio.to_thread(until, lambda: bool(running.dead_letters(f"rejected {how}")))
+
+    told(story)
+    [letter] = running.dead_letters(f"rejected {how}")
+    reasons = {"exception": "rejected by the handler", "with a reason": "nobody drinks it"}
+    assert letter.properties["JMS_LEGATO_EXCEPTION"] == reasons.get(how, "ValueError('no such tea')")
+
+
+def test_a_message_that_was_given_back_for_an_exception_is_a_dead_letter_with_it(running: LocalBroker) -> None:
+    async def story() -> None:
+        service = LegatoBroker(running.url)
+
+        @service.subscriber("given back", retry_delay_s=0)
+        async def handle(body: str) -> None:
+            try:
+                raise ValueError("no such tea")
+            except ValueError as error:
+                raise NackMessage from error
+
+        async with started(service):
+            await service.publish("tea", "given back")
+            await asyncio.to_thread(until, lambda: bool(running.dead_letters("given back")))
+
+    told(story)
+    [letter] = running.dead_letters("given back")
+    assert letter.properties["JMS_LEGATO_EXCEPTION"] == "ValueError('no such tea')"
+
+
 @pytest.mark.parametrize("policy", list(AckPolicy))
 def test_a_message_that_cannot_be_read_is_a_dead_letter_whatever_the_policy(
     running: LocalBroker, policy: AckPolicy, monkeypatch: pytest.MonkeyPatch
