@@ -7,6 +7,7 @@ from faststream.exceptions import SetupError
 from legato.client import Destination, Queue, Topic
 
 TOPIC = "topic://"
+_TEMPORARY = ("temp-queue://", "temp-topic://")
 
 
 def address_of(queue: str, topic: str) -> str:
@@ -18,6 +19,11 @@ def address_of(queue: str, topic: str) -> str:
     if queue and topic:
         raise SetupError(f"A message goes to a queue or to a topic, not to both ({queue!r}, {topic!r}).")
     return TOPIC + topic if topic else queue
+
+
+def is_temporary(address: str) -> bool:
+    """Whether it is gone with the connection that made it, as the address for the replies of a program is."""
+    return address.removeprefix(TOPIC).startswith(_TEMPORARY)
 
 
 def with_prefix(prefix: str, address: str) -> str:

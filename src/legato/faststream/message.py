@@ -19,6 +19,7 @@ from faststream.message.source_type import SourceType
 from legato.client import Message, TextMessage
 from legato.client.aio import Session
 from legato.client.messages.json_text import JSON_TYPE
+from legato.client.messages.properties import DELIVERY_COUNT
 from legato.client.messages.sendable import encoded_message
 from legato.errors import MessageFormatError
 from legato.faststream.address import text_of
@@ -26,6 +27,9 @@ from legato.faststream.address import text_of
 HEADERS = "faststream_headers"
 """The property that has, as JSON, the headers that no property can hold, such as those with a dash in their name."""
 REJECTED = "rejected by the handler"
+_OF_THIS_MESSAGE = ("_AMQ_DUPL_ID", DELIVERY_COUNT)
+"""Properties that are no headers: handlers publish other messages with the headers of the one that they had, and what
+has the duplicate id of another message is dropped."""
 
 
 @dataclass
@@ -135,6 +139,15 @@ def _failure() -> str:
     return "" if error is None else repr(error)
 
 
+def _as_text(value: Any) -> str:
+    if not isinstance(value, bytes):
+        return str(value)
+    try:
+        return value.decode()
+    except UnicodeDecodeError as error:
+        raise MessageFormatError(f"A header is text or what JSON can hold; bytes are UTF-8: {error}.") from error
+
+
 def build(
     body: bytes,
     content_type: str | None,
@@ -153,7 +166,7 @@ def build(
         except MessageFormatError:
             others[name] = value
     if others:
-        message.set_property(HEADERS, json.dumps(others, default=str))
+        message.set_property(HEADERS, json.dumps(others, default=_as_text))
     return message
 
 
@@ -162,6 +175,8 @@ async def parse(delivery: Delivery) -> LegatoMessage:
     message = delivery.message
     headers = dict(message.properties)
     headers |= json.loads(str(headers.pop(HEADERS, "{}")))
+    for name in _OF_THIS_MESSAGE:
+        headers.pop(name, None)
     body = message.body
     content_type = message.content_type
     if isinstance(body, str):

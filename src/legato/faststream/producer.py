@@ -24,6 +24,11 @@ SESSIONS_MAX = 16
 """Publications at once; each session has one in flight."""
 
 
+def no_reply(cmd: LegatoPublishCommand) -> TimeoutError:
+    """What a request without an answer raises."""
+    return TimeoutError(f"No reply from {cmd.destination} came within {cmd.timeout_s:g} s.")
+
+
 class LegatoProducer(ProducerProto[LegatoPublishCommand]):
     """Sends; each `publish()` returns once the broker has stored the message, over a failover too."""
 
@@ -71,9 +76,13 @@ class LegatoProducer(ProducerProto[LegatoPublishCommand]):
         reply: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
         self._waiting[name] = reply
         try:
-            async with asyncio.timeout(cmd.timeout_s):
+            async with asyncio.timeout(cmd.timeout_s) as limit:
                 await self._send(cmd, reply_to)
                 return Delivery(await reply, reply_to.name)
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            raise no_reply(cmd) from None
         finally:
             self._waiting.pop(name, None)
 

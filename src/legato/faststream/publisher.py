@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,7 +15,8 @@ from faststream.specification.asyncapi.utils import resolve_payloads
 from faststream.specification.schema import Message as MessageSchema
 from faststream.specification.schema import Operation, PublisherSpec
 
-from legato.faststream.address import address_of, with_prefix
+from legato.errors import InvalidDestinationError
+from legato.faststream.address import address_of, is_temporary, with_prefix
 from legato.faststream.config import LegatoBrokerConfig
 from legato.faststream.message import LegatoMessage
 from legato.faststream.response import REQUEST_TIMEOUT_S, LegatoPublishCommand
@@ -156,11 +157,27 @@ class LegatoPublisher(PublisherUsecase):
 
 
 class ReplyPublisher(FakePublisher):
-    """Publishes what a handler returned to whoever asked."""
+    """Publishes what a handler returned to whoever asked.
 
-    def __init__(self, *, producer: Any, address: str) -> None:
+    Args:
+        producer: publishes.
+        address: where the reply is to go.
+        tell: is called with a sentence if nobody waits for the reply any more: the program that asked has ended.
+    """
+
+    def __init__(self, *, producer: Any, address: str, tell: Callable[[str], None]) -> None:
         super().__init__(producer=producer)
         self.address = address
+        self._tell = tell
+
+    async def _publish(self, cmd: PublishCommand, *, _extra_middlewares: Iterable[Any]) -> None:
+        try:
+            await super()._publish(cmd, _extra_middlewares=_extra_middlewares)
+        except InvalidDestinationError:
+            if not is_temporary(self.address):
+                raise
+            # The work is done: to do it again, for the same nobody, would not help.
+            self._tell(f"Nobody waits for the reply any more: {self.address} is gone.")
 
     def patch_command(self, cmd: PublishCommand) -> LegatoPublishCommand:
         """Send it to where the message wants the reply."""

@@ -163,7 +163,10 @@ class LegatoSubscriber(TasksMixin, SubscriberUsecase[Delivery]):
         return {"address": self.address, "message_id": getattr(message, "message_id", "")}
 
     def _make_response_publisher(self, message: StreamMessage[Delivery]) -> Sequence[ReplyPublisher]:
-        return (ReplyPublisher(producer=self._outer_config.producer, address=message.reply_to),)
+        def tell(sentence: str) -> None:
+            self._log(logging.WARNING, sentence, extra=self.get_log_context(message))
+
+        return (ReplyPublisher(producer=self._outer_config.producer, address=message.reply_to, tell=tell),)
 
     # -- its life ----------------------------------------------------------------------------------------
 

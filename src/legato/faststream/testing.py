@@ -19,7 +19,7 @@ from legato.client import Destination, Message
 from legato.faststream.address import TOPIC, destination_of
 from legato.faststream.broker import LegatoBroker
 from legato.faststream.message import Delivery, build, decode, parse
-from legato.faststream.producer import LegatoProducer
+from legato.faststream.producer import LegatoProducer, no_reply
 from legato.faststream.publisher import LegatoPublisher
 from legato.faststream.response import LegatoPublishCommand
 from legato.faststream.subscriber import LegatoSubscriber
@@ -96,8 +96,10 @@ class MemoryProducer(LegatoProducer):
         """
         message = await self._encode(cmd)
         for subscriber in self._subscribers(cmd.destination):
-            with anyio.fail_after(cmd.timeout_s):
+            with anyio.move_on_after(cmd.timeout_s) as scope:
                 result = await subscriber.process_message(Delivery(message, cmd.destination))
+            if scope.cancelled_caught:
+                raise no_reply(cmd)
             body, content_type = await self.codec.encode(result.body, self.serializer)
             reply = build(body, content_type, headers=result.headers, correlation_id=result.correlation_id)
             return Delivery(reply, "")

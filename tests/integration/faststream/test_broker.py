@@ -19,7 +19,7 @@ from proton import Message as AmqpMessage
 from proton.utils import BlockingConnection
 
 from legato.client import ConnectionFactory, Queue, TextMessage
-from legato.errors import ConfigError, JMSError
+from legato.errors import ConfigError, JMSError, MessageFormatError
 from legato.faststream import LegatoBroker, LegatoMessage, LegatoResponse, LegatoRouter
 from legato.testing import LocalBroker, broker, broker_pair
 from tests.support.monitored import until
@@ -141,10 +141,12 @@ def test_headers_keep_their_names_and_values(running: LocalBroker) -> None:
         subscriber = service.subscriber("headers")
         headers = {"qty": 2, "x-trace-id": "abc", "nested": {"a": [1]}}
         async with started(service):
-            await service.publish(b"\x00\xff", "headers", headers=headers, correlation_id="c1")
+            await service.publish(b"\x00\xff", "headers", headers=headers | {"raw": b"tea"}, correlation_id="c1")
             message = await subscriber.get_one(timeout=WAIT_S)
             assert message is not None
-            assert {name: message.headers[name] for name in headers} == headers
+            assert message.headers == headers | {"raw": "tea"}
+            with pytest.raises(MessageFormatError, match="UTF-8"):
+                await service.publish(b"", "headers", headers={"raw": b"\xff"})
             assert (await message.decode(), message.correlation_id) == (b"\x00\xff", "c1")
             await message.ack()
             assert await subscriber.get_one(timeout=0.01) is None
@@ -641,10 +643,89 @@ def test_a_request_is_answered_by_what_the_handler_returns(running: LocalBroker)
         async with started(service):
             replies = await asyncio.gather(*(service.request(number, "double", timeout=WAIT_S) for number in range(9)))
             assert [await reply.decode() for reply in replies] == [0, 2, 4, 6, 8, 10, 12, 14, 16]
-            with pytest.raises(TimeoutError):
+            with pytest.raises(TimeoutError, match=r"No reply from nobody answers came within 0\.05 s"):
                 await service.request(1, "nobody answers", timeout=0.05)
 
     told(story)
+
+
+def test_a_handler_may_publish_with_the_headers_that_it_had(running: LocalBroker) -> None:
+    """Those of a message with a duplicate id, such as the result of another handler: nothing is dropped."""
+
+    async def story() -> None:
+        service, heard = LegatoBroker(running.url), Heard()
+
+        @service.subscriber("forward.first")
+        @service.publisher("forward.second")
+        async def first(body: str) -> LegatoResponse:
+            return LegatoResponse(body, headers={"trace": "abc", "JMSXGroupID": "group 1"})
+
+        @service.subscriber("forward.second")
+        async def second(body: str, message: LegatoMessage) -> None:
+            for number in range(3):
+                await service.publish(f"{body} {number}", "forward.third", headers=message.headers)
+
+        @service.subscriber("forward.third")
+        async def third(body: str, message: LegatoMessage) -> None:
+            heard.add((body, message.headers))
+
+        async with started(service):
+            await service.publish("tea", "forward.first")
+            headers = {"trace": "abc", "JMSXGroupID": "group 1"}
+            assert [await heard.next() for _ in range(3)] == [(f"tea {number}", headers) for number in range(3)]
+
+    told(story)
+
+
+@pytest.mark.parametrize("topic", [False, True], ids=["queue", "topic"])
+def test_a_request_whose_asker_has_ended_is_handled_once(running: LocalBroker, topic: bool) -> None:
+    """Its reply can go nowhere; the work is done nevertheless."""
+    address = f"asker.{topic}"
+
+    async def story() -> None:
+        service, heard, asked, gone = LegatoBroker(running.url), Heard(), asyncio.Event(), asyncio.Event()
+
+        @service.subscriber(address, retry_delay_s=0)
+        async def answer(number: int, message: LegatoMessage) -> int:
+            heard.add((number, message.delivery_count))
+            asked.set()
+            await gone.wait()
+            return number
+
+        async with started(service):
+            with ConnectionFactory(running.url).create_connection() as asker:
+                session = asker.create_session()
+                request = TextMessage("1")
+                request.reply_to = session.create_temporary_topic() if topic else session.create_temporary_queue()
+                session.create_producer(Queue(address)).send(request)
+                async with asyncio.timeout(WAIT_S):
+                    await asked.wait()
+            gone.set()
+            await service.publish(2, address)
+            assert [await heard.next(), await heard.next()] == [(1, 1), (2, 1)]
+
+    told(story)
+    assert (running.waiting(address), running.dead_letters(address)) == (0, [])
+
+
+def test_a_reply_to_a_queue_that_must_not_be_is_a_failure(tmp_path: Path) -> None:
+    """Unlike one to a program that has ended: somebody has to mend the configuration, or the request."""
+
+    async def story(url: str) -> None:
+        service = LegatoBroker(url)
+
+        @service.subscriber("known", retry_delay_s=0, ack_policy=AckPolicy.REJECT_ON_ERROR)
+        async def answer(number: int) -> int:
+            return number
+
+        async with started(service):
+            await service.publish(1, "known", reply_to="unknown")
+            await asyncio.to_thread(until, lambda: bool(strict.dead_letters("known")))
+
+    with broker(addresses=[{"match": "unknown", "auto_create": False}]) as strict:
+        told(lambda: story(strict.url))
+        [letter] = strict.dead_letters("known")
+        assert "unknown" in str(letter.properties["JMS_LEGATO_EXCEPTION"])
 
 
 def test_several_messages_are_handled_at_once_and_no_more(running: LocalBroker) -> None:
