@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import quote, unquote, urlsplit
 
 from kombu.transport import base
 
@@ -41,6 +41,7 @@ class Transport(base.Transport):  # type: ignore[misc]
 
     def __init__(self, client: Any, **options: Any) -> None:
         super().__init__(client, **options)
+        _keep_login_apart(client)
         self.channel_ids = itertools.count(1)
         self.hold_eta = bool((client.transport_options or {}).get(HOLD_ETA, True))
 
@@ -99,12 +100,15 @@ class Transport(base.Transport):  # type: ignore[misc]
 
     def as_uri(self, uri: str, include_password: bool = False, mask: str = "**") -> str:
         """The URL for logs."""
-        if include_password or "@" not in uri:
-            return uri
-        scheme, _, rest = uri.partition("://")
-        login, _, place = rest.rpartition("@")
-        user, colon, _ = login.partition(":")
-        return f"{scheme}://{user}{colon}{mask if colon else ''}@{place}"
+        bare, user, password = _without_login(_with_scheme(uri, self.client.port))
+        if user is None:
+            user, password = self.client.userid, self.client.password
+        if not user:
+            return bare
+        login = quote(user, safe="")
+        if password:
+            login += ":" + (quote(password, safe="") if include_password else mask)
+        return _with_login(bare, login)
 
     @property
     def default_connection_params(self) -> dict[str, Any]:
@@ -118,10 +122,10 @@ def client_uri(client: Any) -> str:
     Raises:
         ConfigError: it cannot be used.
     """
-    url = client.hostname or "localhost"
-    if "://" not in url:
-        login = f"{client.userid}:{client.password}@" if client.userid else ""
-        url = f"legato://{login}{url}:{client.port or Transport.default_port}"
+    url = _with_scheme(client.hostname, client.port)
+    if client.userid and _without_login(url)[1] is None:
+        password = "" if client.password is None else f":{quote(client.password, safe='')}"
+        url = _with_login(url, quote(client.userid, safe="") + password)
     scheme, _, rest = url.partition("://")
     if scheme not in SCHEMES:
         raise ConfigError(
@@ -131,3 +135,35 @@ def client_uri(client: Any) -> str:
     if path:
         raise ConfigError(f"Legato has no virtual hosts: leave {path!r} out of the URL.")
     return f"{SCHEMES[scheme]}://{rest}"
+
+
+def _with_scheme(host: str | None, port: int | None) -> str:
+    """A URL, of what may be only a host."""
+    host = host or "localhost"
+    return host if "://" in host else f"legato://{host}:{port or Transport.default_port}"
+
+
+def _keep_login_apart(client: Any) -> None:
+    """Move a login from the URL of one of kombu's connections to where kombu keeps those of other transports.
+
+    What is kept of a connection is no secret but for its password: `celery inspect stats` tells it to whoever asks.
+    """
+    bare, user, password = _without_login(client.hostname or "")
+    if user is not None:
+        client.hostname, client.userid, client.password = bare, user, password
+
+
+def _without_login(url: str) -> tuple[str, str | None, str | None]:
+    """A URL without its login, and user and password of that login, None where it has none."""
+    scheme, separator, rest = url.partition("://")
+    place, question, query = rest.partition("?")
+    login, at, hosts = place.rpartition("@")
+    if not separator or not at:
+        return url, None, None
+    user, colon, password = login.partition(":")
+    return f"{scheme}://{hosts}{question}{query}", unquote(user), unquote(password) if colon else None
+
+
+def _with_login(url: str, login: str) -> str:
+    scheme, _, rest = url.partition("://")
+    return f"{scheme}://{login}@{rest}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import pickle
 import socket
 import time
 from collections.abc import Callable, Iterator
@@ -10,6 +11,7 @@ from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from kombu import Connection, Exchange, Queue
@@ -464,6 +466,36 @@ def test_a_url_says_what_is_wrong_with_it_and_shows_no_password(running: LocalBr
         Connection(url_of(running.url) + "?prefetsh=1").connect()
     with pytest.raises(OperationalError):
         Connection("legato://localhost:1?connect_attempts=1").ensure_connection(max_retries=1, interval_start=0)
+
+
+SECRET = "p@ss:wor/d?%20"
+
+
+@pytest.mark.parametrize("form", ["in the URL", "apart", "apart, with a URL"])
+def test_a_login_works_and_what_kombu_tells_of_a_connection_has_no_password(tmp_path: Path, form: str) -> None:
+    """Celery's remote control tells `info()`, less its key `password`, to whoever asks; Flower shows it."""
+    store = tmp_path / "store"
+    store.mkdir(mode=0o700)
+    add(store / "users", "ann", SECRET)
+    with server(store) as running:
+        place = f"127.0.0.1:{running.port},localhost:{running.port}?prefetch=7"
+        match form:
+            case "in the URL":
+                made = Connection(f"legato://ann:{quote(SECRET, safe='')}@{place}")
+            case "apart":
+                made = Connection("127.0.0.1", "ann", SECRET, port=running.port, transport="legato")
+                place = f"127.0.0.1:{running.port}"
+            case _:
+                made = Connection(f"legato://{place}", userid="ann", password=SECRET)
+        for connection in (made, made.clone(), pickle.loads(pickle.dumps(made))):
+            with connection:
+                connection.Producer().publish("tea", routing_key="login")
+                told = connection.info()
+                assert (told.pop("userid"), told.pop("password")) == ("ann", SECRET)
+                assert "ss:wor" not in str(told)
+                assert SECRET not in repr(connection)
+                assert connection.as_uri() == f"legato://ann:**@{place}"
+                assert quote(SECRET, safe="") in connection.as_uri(include_password=True)
 
 
 def test_plain_clients_can_send_tasks_queues(running: LocalBroker, connect: Callable[..., Connection]) -> None:
