@@ -6,13 +6,13 @@ import itertools
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, cast
+from typing import Any, cast, overload
 from unittest.mock import AsyncMock
 
 import anyio
 from faststream._internal.endpoint.utils import ParserComposition
 from faststream._internal.parser import DefaultCodec
-from faststream._internal.testing.broker import TestBroker, change_producer
+from faststream._internal.testing.broker import EnterType, TestBroker, change_producer
 from faststream.exceptions import SubscriberNotFound
 
 from legato.client import Destination, Message
@@ -27,12 +27,30 @@ from legato.faststream.subscriber import LegatoSubscriber
 _numbers = itertools.count(1)
 
 
-class TestLegatoBroker(TestBroker[LegatoBroker, Any], broker=LegatoBroker):
+class TestLegatoBroker(TestBroker[LegatoBroker, EnterType], broker=LegatoBroker):
     """Tests handlers without a broker: `async with TestLegatoBroker(broker): await broker.publish(...)`.
 
     A handler that raises raises where the test publishes. Selectors are not looked at. With `with_real=True` it needs
     a broker, such as that of `legato.testing`, and only watches.
     """
+
+    @overload
+    def __init__(
+        self: TestLegatoBroker[LegatoBroker],
+        broker: LegatoBroker,
+        /,
+        *,
+        with_real: bool = False,
+        connect_only: bool | None = None,
+    ) -> None: ...
+
+    @overload
+    def __init__(
+        self: TestLegatoBroker[tuple[LegatoBroker, ...]],
+        *brokers: LegatoBroker,
+        with_real: bool = False,
+        connect_only: bool | None = None,
+    ) -> None: ...
 
     def __init__(self, *brokers: LegatoBroker, with_real: bool = False, connect_only: bool | None = None) -> None:
         # Its base looks into the file of our caller, and warns if there is none: of a notebook, for example.
