@@ -107,6 +107,8 @@ class MessageConsumer(ConsumerSteps):
     def receive_no_wait(self, kind: type[Message] | None = None) -> Message | None:
         """The next message if the broker has one now; asks it, if none is here (Jakarta Messaging 8.5).
 
+        None also if nothing at all is heard from the broker for 5 s; what comes later is for the next call.
+
         If it is interrupted, what `receive()` says of that holds.
 
         Args:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from legato.client.calls.consumer_work import ConsumerWork, MessageListener
-from legato.client.calls.leaving import leaving
+from legato.client.calls.leaving import SILENT_WAIT_S, leaving
 from legato.client.mapping.received import read_message
 from legato.client.messages.message import Message
 from legato.client.messages.stream_message import StreamMessage
@@ -18,6 +18,9 @@ from legato.errors import IllegalStateError, JMSError, MessageFormatError, Proto
 __all__ = ["ConsumerSteps", "MessageListener"]
 
 log = logging.getLogger("legato.client")
+
+LAST_LOOK_S = 1.0
+"""So long `receive()` waits, when its time is over, for the broker to say that no message is on its way."""
 
 _T = TypeVar("_T")
 
@@ -155,10 +158,13 @@ class ConsumerSteps(ConsumerWork):
             yield from self._await_message(deadline)
 
     def _last_look(self) -> Steps[Message | None]:
-        """Without a prefetch: take the request back, and what came at the last moment."""
+        """Without a prefetch: take the request back, and what came at the last moment.
+
+        If a broker that is slow or silent does not answer, a message that comes yet is the next call's.
+        """
         answered: list[bool] = []
         self._transport.post(self._end.withdraw, lambda: answered.append(True))
-        yield from self._guard.wait(lambda: answered or self._closed, "receive")
+        yield from self._guard.wait(lambda: answered or self._closed, "receive", LAST_LOOK_S)
         return (yield from self._taking())
 
     def _taking(self) -> Steps[Message | None]:
@@ -169,6 +175,8 @@ class ConsumerSteps(ConsumerWork):
 
     def _receive_no_wait(self, kind: type[Message] | None = None) -> Steps[Message | None]:
         """The next message if the broker has one now; asks it, if none is here (Jakarta Messaging 8.5).
+
+        None also if nothing at all is heard from the broker for 5 s; what comes later is for the next call.
 
         If it is interrupted, what `receive()` says of that holds.
 
@@ -206,7 +214,14 @@ class ConsumerSteps(ConsumerWork):
         if not self._inbox and self._transport.started and not self._closed:
             answered: list[bool] = []
             self._transport.post(self._end.probe, lambda: answered.append(True))
-            yield from self._guard.wait(lambda: answered or self._inbox or self._closed, "receive")
+            while True:
+                heard = self._transport.heard
+                if (
+                    yield from self._guard.wait(
+                        lambda: answered or self._inbox or self._closed, "receive", SILENT_WAIT_S
+                    )
+                ) or self._transport.heard == heard:
+                    return
 
     def _receive_body(self, kind: type[_T], timeout_s: float | None = None) -> Steps[_T | None]:
         """The next message's body, of type `kind`; waits for one as `receive()` does (Jakarta Messaging 8.6).
