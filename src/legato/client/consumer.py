@@ -171,8 +171,9 @@ class MessageConsumer(ConsumerSteps):
         In CLIENT and INDIVIDUAL mode what was received can still be acknowledged, or given back by `recover()`; until
         then a durable subscription has an active consumer.
 
-        A `receive()` that waits elsewhere returns None. A listener may close its own consumer; its message is
-        acknowledged as ever when it returns.
+        A `receive()` that waits elsewhere returns None. A listener that runs is waited for, and its message is
+        acknowledged as ever when it returns (Jakarta Messaging's `MessageConsumer.close`): it must not wait for who
+        closes. It may close its own consumer, which is done when it has returned.
         """
         try:
             drive(self._leave(in_flight()))

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
-from legato.client.calls.consumer_steps import ConsumerSteps
+from legato.client.calls.consumer_steps import ConsumerSteps, MessageListener
 from legato.client.calls.dispatcher import Dispatching
 from legato.client.calls.producer_steps import ProducerSteps
 from legato.client.calls.session_transactions import SessionTransactions
@@ -242,7 +242,9 @@ def _traced_take(take: Any) -> Any:
 
 
 def _traced_call(call: Any) -> Any:
-    def traced(self: Dispatching, consumer: ConsumerSteps, delivery: Any, message: Message) -> Steps[None]:
+    def traced(
+        self: Dispatching, consumer: ConsumerSteps, listener: MessageListener, delivery: Any, message: Message
+    ) -> Steps[None]:
         from opentelemetry import context, trace
         from opentelemetry.trace import SpanKind
 
@@ -257,7 +259,7 @@ def _traced_call(call: Any) -> Any:
         self.raised = None
         token = context.attach(trace.set_span_in_context(span, _context_of(message)))
         try:
-            yield from call(self, consumer, delivery, message)
+            yield from call(self, consumer, listener, delivery, message)
         finally:
             context.detach(token)
             _end(span, self.raised)

@@ -203,6 +203,9 @@ class Receiver:
     def _take_back(self) -> None:
         """It has taken nothing."""
 
+    def _release(self) -> None:
+        """It has no link."""
+
     def _release_subscription(self) -> None:
         self.released += 1
 

@@ -7,15 +7,23 @@ import contextlib
 import logging
 from collections import deque
 from collections.abc import Callable, Coroutine
+from contextvars import ContextVar
 from typing import Any
 
 from legato.client.aio.steps import drive
+from legato.client.calls.consumer_steps import ConsumerSteps
+from legato.client.calls.consumer_work import MessageListener
 from legato.client.calls.dispatcher import Dispatching
 from legato.client.calls.ports import SessionPort
 from legato.client.gate import Gate
+from legato.client.links.deliveries import Delivery
+from legato.client.messages.message import Message
 from legato.client.steps import Steps, Wait
 
 log = logging.getLogger("legato.client")
+
+_held: ContextVar[Delivery | None] = ContextVar("legato_held", default=None)
+"""The message that a listener has, for the listener and the tasks that it begins."""
 
 
 class TaskTurn:
@@ -125,6 +133,18 @@ class TaskDispatcher(Dispatching):
     def is_current(self) -> bool:
         """Whether a listener is asking."""
         return _current_task() is self._task
+
+    @property
+    def waits_for_asker(self) -> bool:
+        """Also whether a task asks that the listener has begun, as `asyncio.wait_for()` does: that has its context."""
+        return self.is_current or (self.current is not None and _held.get() is self.current)
+
+    def _call(
+        self, consumer: ConsumerSteps, listener: MessageListener, delivery: Delivery, message: Message
+    ) -> Steps[None]:
+        _held.set(delivery)
+        yield from super()._call(consumer, listener, delivery, message)
+        _held.set(None)
 
     def _ends(self, error: BaseException) -> bool:
         """Whether the task was cancelled, or the program ends."""

@@ -342,8 +342,9 @@ class ConsumerSteps(ConsumerWork):
         In CLIENT and INDIVIDUAL mode what was received can still be acknowledged, or given back by `recover()`; until
         then a durable subscription has an active consumer.
 
-        A `receive()` that waits elsewhere returns None. A listener may close its own consumer; its message is
-        acknowledged as ever when it returns.
+        A `receive()` that waits elsewhere returns None. A listener that runs is waited for, and its message is
+        acknowledged as ever when it returns (Jakarta Messaging's `MessageConsumer.close`): it must not wait for who
+        closes. It may close its own consumer, which is done when it has returned.
         """
         if self._transport.disowned:
             return
@@ -352,17 +353,31 @@ class ConsumerSteps(ConsumerWork):
         self._listener = None
         self._channel.gate.open()
         dispatcher = self._session._listeners.dispatcher
-        current = None if dispatcher is None or not dispatcher.is_current else dispatcher.current
-        if dispatcher is not None and current is not None and current.consumer is self._end:
-            if self not in dispatcher.closing:
-                dispatcher.closing.append(self)
-        else:
-            yield from self._end_closing()
+        timeout_s = self._session._connection._options.close_timeout_s
+        if dispatcher is not None and dispatcher.serving is self:
+            if dispatcher.waits_for_asker:
+                if self not in dispatcher.closing:
+                    dispatcher.closing.append(self)
+                return
+            with self._guard.held():
+                yield from dispatcher.wait_listened(self)
+            began = time.monotonic()
+            yield from dispatcher.wait_served(self, timeout_s)
+            timeout_s = max(began + timeout_s - time.monotonic(), 0.0)
+        yield from self._end_closing(timeout_s)
 
     def _leave(self, error: BaseException | None) -> Steps[None]:
         return leaving(self._close(), self._transport, error)
 
-    def _end_closing(self) -> Steps[None]:
+    def _release(self) -> None:
+        """Have its link closed, unless a listener has one of its messages yet: the dispatcher calls this then."""
+        end = self._end
+        dispatcher = self._session._listeners.dispatcher
+        served = dispatcher is not None and dispatcher.serving is self
+        if not (served or end.closed or end.released):
+            self._transport.post(end.release)
+
+    def _end_closing(self, timeout_s: float) -> Steps[None]:
         end = self._end
         transport = self._transport
         asked: list[bool] = []
@@ -375,8 +390,7 @@ class ConsumerSteps(ConsumerWork):
             transport.post(end.release)
             transport.post(told)
         yield from self._guard.wait_closed(
-            lambda: end.closed or end.released or (asked and transport.wire is None),
-            self._session._connection._options.close_timeout_s,
+            lambda: end.closed or end.released or (asked and transport.wire is None), timeout_s
         )
         closed = end.closed
         if closed:

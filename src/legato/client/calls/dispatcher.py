@@ -17,6 +17,7 @@ from legato.quoting import escaped, quoted, sentence
 
 if TYPE_CHECKING:
     from legato.client.calls.consumer_steps import ConsumerSteps
+    from legato.client.calls.consumer_work import MessageListener
     from legato.client.messages.message import Message
 
 log = logging.getLogger("legato.client")
@@ -31,6 +32,11 @@ class Dispatching:
     def __init__(self, session: SessionPort, *, redeliver_on_error: bool) -> None:
         self.current: Delivery | None = None
         """The message that a listener has now."""
+        self.serving: ConsumerSteps | None = None
+        """The consumer whose listener has a message or may get one: named before it looks whether that is closed, so
+        that who closes it knows whether a message is on its way."""
+        self.has_returned = False
+        """Whether that consumer's listener has returned, or raised: what is left is for the broker to answer."""
         self.closing: list[ConsumerSteps] = []
         """Consumers that their own listener has closed: that is done once it has returned (Jakarta Messaging 8.8)."""
         self.raised: BaseException | None = None
@@ -49,9 +55,22 @@ class Dispatching:
         """Whether a listener is asking."""
         raise NotImplementedError
 
+    @property
+    def waits_for_asker(self) -> bool:
+        """Whether the listener that runs now asks, or waits for who does: it is not to be waited for."""
+        return self.is_current
+
     def _ends(self, error: BaseException) -> bool:
         """Whether what a listener raised is meant for who calls it, and ends that."""
         raise NotImplementedError
+
+    def wait_listened(self, consumer: ConsumerSteps) -> Steps[None]:
+        """Wait for the consumer's listener, which may take its time."""
+        yield Wait(self._gate, lambda: self.serving is not consumer or self.has_returned, for_listener=True)
+
+    def wait_served(self, consumer: ConsumerSteps, timeout_s: float) -> Steps[None]:
+        """Wait until its message is acknowledged or given back too."""
+        yield Wait(self._gate, lambda: self.serving is not consumer, timeout_s)
 
     def wait_idle(self) -> Steps[None]:
         """Wait for the listener that runs now, unless it is the one that asks."""
@@ -100,6 +119,12 @@ class Dispatching:
             try:
                 if not (yield from self._heard()):
                     return False
+                # Who closes the consumer takes its listener away; the message that it is about to get is for it yet.
+                listener = consumer._listener
+                if listener is None:
+                    return False
+                self.has_returned = False
+                self.serving = consumer
                 taken = consumer._take_for_listener()
                 if taken is None and consumer._is_suspect():
                     # If its session or connection is gone, others tell of it.
@@ -110,12 +135,17 @@ class Dispatching:
                     return False
                 delivery, message = taken
                 self.current = delivery
-                yield from self._call(consumer, delivery, message)
+                yield from self._call(consumer, listener, delivery, message)
                 while self.closing:
-                    yield from self.closing.pop()._end_closing()
+                    closed = self.closing.pop()
+                    yield from closed._end_closing(closed._session._connection._options.close_timeout_s)
                 return True
             finally:
                 self.current = None
+                self.serving = None
+                if consumer._closed:
+                    # Who has closed it may have been interrupted.
+                    consumer._release()
                 turn.keep(False)
                 turn.release()
         finally:
@@ -136,11 +166,12 @@ class Dispatching:
         session._transactions.untold = None
         return heard
 
-    def _call(self, consumer: ConsumerSteps, delivery: Delivery, message: Message) -> Steps[None]:
+    def _call(
+        self, consumer: ConsumerSteps, listener: MessageListener, delivery: Delivery, message: Message
+    ) -> Steps[None]:
         failure = ""
-        listener = consumer._listener
         try:
-            if listener is not None and (result := listener(message)) is not None:
+            if (result := listener(message)) is not None:
                 yield Await(result)
         except BaseException as error:
             if self._ends(error):
@@ -160,6 +191,10 @@ class Dispatching:
                 JMSError(f"The listener for {consumer.destination} raised {error!r}.", code="LISTENER", linked=error),
                 usual=True,
             )
+        self.current = None
+        self.has_returned = True
+        if consumer._closed:
+            self._gate.open()
         if consumer._mode not in (AcknowledgeMode.AUTO, AcknowledgeMode.DUPS_OK):
             return
         if not (failure and self._redeliver_on_error):

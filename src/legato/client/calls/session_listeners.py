@@ -16,12 +16,24 @@ class Dispatcher(Protocol):
     """Calls a session's message listeners."""
 
     current: Delivery | None
+    serving: Any
+    """The consumer whose listener has a message or may get one."""
     closing: list[Any]
     """Consumers that their own listener has closed."""
 
     @property
     def is_current(self) -> bool:
         """Whether a listener is asking."""
+
+    @property
+    def waits_for_asker(self) -> bool:
+        """Whether the listener that runs now asks, or waits for who does."""
+
+    def wait_listened(self, consumer: Any) -> Steps[None]:
+        """Wait for the consumer's listener."""
+
+    def wait_served(self, consumer: Any, timeout_s: float) -> Steps[None]:
+        """Wait until its message is acknowledged or given back too."""
 
     def wait_idle(self) -> Steps[None]:
         """Wait for the listener that runs now, unless it is the one that asks."""

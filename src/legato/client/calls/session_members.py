@@ -35,6 +35,7 @@ class Consumer(Protocol):
         """What is called with each message, if anything is."""
 
     def _take_back(self) -> None: ...
+    def _release(self) -> None: ...
     def _release_subscription(self) -> None: ...
 
 
@@ -130,11 +131,10 @@ class SessionMembers(Generic[_Consumer]):
 
     def take_back(self) -> None:
         """A call was interrupted: the message that it was about to return is the next one again."""
-        post = self._guard.channel.transport.post
         for consumer in list(self.consumers):
             consumer._take_back()
             if consumer._closed:
-                post(consumer._end.release)
+                consumer._release()
 
     def unmake(self) -> None:
         """A call was interrupted: the consumer that it was about to return is closed."""
