@@ -19,7 +19,7 @@ from legato.amqp.engine.events import Closed
 from legato.client import ConnectionFactory, JMSConsumer, Message, TextMessage, TransactionRolledBackError, aio
 from legato.client.links.transport import Transport
 from legato.client.steps import Steps
-from tests.integration.client.calling import Calling, held_back, until, until_blocked
+from tests.integration.client.calling import Calling, drop, held_back, until, until_blocked
 from tests.integration.client.helpers import WAIT_S, drain, send
 from tests.stress import cancelling
 from tests.support.broker import BrokerPair, broker_pair
@@ -215,6 +215,40 @@ def test_commit_called_again_raises_what_the_cancelled_one_could_not_say(
         assert drain(connection, queue_name) == ["0"]
 
 
+def test_replay_sends_what_each_of_several_cancelled_commits_held(
+    small: BrokerPair, queue_name: str, full: str
+) -> None:
+    """Promise 3: the second one rolled back what was sent after the first, and nobody knew of that any more."""
+
+    async def story() -> None:
+        async with aio.ConnectionFactory(small.url).create_connection() as connection:
+            connection.start()
+            session = connection.create_session(transacted=True)
+            consumer = await session.create_consumer(session.create_queue(queue_name))
+            await _refused_and_interrupted(connection, session, consumer, full)
+            since = await session.create_producer(session.create_queue(queue_name))
+            for text in ("first", "second"):
+                await since.send(TextMessage(text))
+                with held_back(connection):
+                    await interrupted(connection, session.commit())
+            await since.send(TextMessage("third"))
+            with pytest.raises(TransactionRolledBackError):
+                await session.commit()
+            with ConnectionFactory(small.url).create_connection() as other:
+                other.start()
+                assert drain(other, full) == ["there"]
+            assert session.replay() == 4
+            await session.commit()
+            assert session.replay() == 0
+
+    with ConnectionFactory(small.url).create_connection() as connection:
+        connection.start()
+        send(connection, queue_name, "0")
+        asyncio.run(asyncio.wait_for(story(), 4 * WAIT_S))
+        assert drain(connection, full) == ["no room"]
+        assert drain(connection, queue_name) == ["0", "first", "second", "third"]
+
+
 def _interrupt(steps: Steps[Any]) -> None:
     """Begin a call, and interrupt it where it waits, as a signal handler that raises does."""
     next(steps)
@@ -251,6 +285,29 @@ def test_a_blocking_receive_waits_for_the_end_of_an_interrupted_rollback(
             assert again.body == "0"
             session.commit()
         assert drain(connection, queue_name) == ["1", "2"]
+
+
+@pytest.mark.parametrize("call", ["receive", "commit"])
+def test_who_was_interrupted_in_a_receive_that_was_to_raise_hears_it_from_the_next_call(
+    calm_pair: BrokerPair, queue_name: str, call: str
+) -> None:
+    """CONTRACT A11, promise 3: what the interrupted one rolled back can be replayed."""
+    factory = ConnectionFactory(calm_pair.url, failover_contract="gigaspaces")
+    with factory.create_connection() as connection:
+        connection.start()
+        with connection.create_session(transacted=True) as session:
+            consumer = session.create_consumer(session.create_queue(f"{queue_name}.in"))
+            producer = session.create_producer(session.create_queue(queue_name))
+            producer.send(TextMessage("0"))
+            drop(connection)
+            until(lambda: session._channel.aborted)
+            with held_back(connection):
+                _interrupt(consumer._receive(WAIT_S))
+            with pytest.raises(TransactionRolledBackError):
+                consumer.receive(WAIT_S) if call == "receive" else session.commit()
+            assert session.replay() == 1
+            session.commit()
+        assert drain(connection, queue_name) == ["0"]
 
 
 def test_a_consumer_closed_after_an_interrupted_commit_takes_its_messages_along(

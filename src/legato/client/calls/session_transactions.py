@@ -24,7 +24,7 @@ class SessionTransactions:
 
     Attributes:
         current: the transaction that sends and receives belong to; None if the session is not transacted.
-        untold: was rolled back, and its `commit()` was interrupted before it could say so.
+        untold: was rolled back, and the call was interrupted that was to say so.
         bound: the transactions of the session below this one, if they are another group's: they are these, then.
     """
 
@@ -66,7 +66,7 @@ class SessionTransactions:
         self._open_ids = open_ids
         self._decide_at_once = decide_at_once
         self._disposed: deque[tuple[SenderEnd, Send]] = deque()
-        """What the transaction had sent that was rolled back last."""
+        """What the transaction had sent that was rolled back last, and those that ended before that was told."""
 
     def commit(self) -> Steps[None]:
         """Commit: what was received is consumed, what was sent becomes visible, both or neither.
@@ -96,12 +96,12 @@ class SessionTransactions:
             transaction = self.untold
             if transaction is not None:
                 # What was sent since belongs to what the application takes for committed.
-                since = yield from self._end(commit=False)
-                self._disposed = deque([*transaction.sends, *since.sends])
+                yield from self._end(commit=False, replays=True)
                 self.untold = None
             else:
-                transaction = yield from self._end(commit=True)
-                self._disposed = deque(() if transaction.outcome else transaction.sends)
+                transaction = yield from self._end(commit=True, replays=True)
+                if transaction.outcome:
+                    self._disposed = deque()
             self._guard.channel.hear_abort()
             if not transaction.outcome:
                 error = _failure_of(transaction)
@@ -275,15 +275,21 @@ class SessionTransactions:
 
     def end_aborted(self) -> Steps[None]:
         """End what a failover aborted, as if the application had rolled back; `replay()` may send it again."""
-        transaction = yield from self._end(commit=False)
-        self._disposed = deque(transaction.sends)
+        yield from self._end(commit=False, replays=True)
+        # From here on the caller tells of it.
+        self.untold = None
 
     def _required(self) -> Transaction:
         if self.current is None:
             raise IllegalStateError("The session is not transacted; create it with create_session(transacted=True).")
         return self.current
 
-    def _end(self, *, commit: bool) -> Steps[Transaction]:
+    def _end(self, *, commit: bool, replays: bool = False) -> Steps[Transaction]:
+        """End the current transaction.
+
+        Args:
+            replays: whether `replay()` may send it again, if it is rolled back, after those that are untold.
+        """
         transaction = self._required()
         coordinator = self._guard.channel.coordinator
         assert coordinator is not None
@@ -293,9 +299,11 @@ class SessionTransactions:
         def conclude() -> None:
             if self.current is not transaction:
                 return
-            if commit and not transaction.outcome:
-                self._disposed = deque(transaction.sends)
-                self.untold = transaction
+            if replays and not transaction.outcome:
+                before = () if self.untold is None else self._disposed
+                sends = deque([*before, *transaction.sends])
+                # One step: interrupted and made again it must not have them twice.
+                self._disposed, self.untold, self.current = sends, self.untold or transaction, following
             self.current = following
 
         ending = Undertaking(
