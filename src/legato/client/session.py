@@ -330,7 +330,7 @@ class Session(SessionSteps[MessageProducer, MessageConsumer, QueueBrowser]):
 
         Raises:
             IllegalStateError: the session is neither transacted nor of INDIVIDUAL mode, or the message is not of its
-                current transaction, or is acknowledged.
+                current transaction, or is acknowledged, or its consumer was closed in the transaction.
         """
         self._transactions.reject(message, reason, properties)
 
@@ -338,7 +338,8 @@ class Session(SessionSteps[MessageProducer, MessageConsumer, QueueBrowser]):
         """Have a received message come again, here or elsewhere.
 
         In a transacted session that happens once it commits (AMQP 4.4.2), in INDIVIDUAL mode at once. After
-        `rollback()` the message comes again too, and what is not to be counted is not.
+        `rollback()` the message comes again too, and what is not to be counted is not; that comes again already when
+        its consumer is closed.
 
         Args:
             failed: whether this delivery counts as failed (CONTRACT D15).
@@ -346,7 +347,7 @@ class Session(SessionSteps[MessageProducer, MessageConsumer, QueueBrowser]):
 
         Raises:
             IllegalStateError: the session is neither transacted nor of INDIVIDUAL mode, or the message is not of its
-                current transaction, or is acknowledged.
+                current transaction, or is acknowledged, or its consumer was closed in the transaction.
         """
         self._transactions.give_back(message, failed=failed, why=why)
 

@@ -6,7 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from legato.client import Connection, IllegalStateError, TextMessage
+from legato.client import Connection, IllegalStateError, TextMessage, TransactionRolledBackError
+from tests.integration.client.calling import drop
 from tests.integration.client.helpers import NOTHING_COMES_S, drain, receive, send, texts
 
 Connect = Callable[..., Connection]
@@ -106,6 +107,81 @@ def test_what_was_given_back_is_not_counted_by_a_rollback_either(connect: Connec
     assert seen == [("1", 1), ("2", 3), ("3", 3)]
     session.close()
     assert drain(connection, f"{queue_name}.out") == []
+
+
+@pytest.mark.parametrize("closed", ["its own", "another"])
+def test_closing_a_consumer_does_not_count_what_was_given_back(connect: Connect, queue_name: str, closed: str) -> None:
+    """CONTRACT A4: the broker had it for received in the transaction, and the rollback for failed."""
+    connection = connect()
+    send(connection, queue_name, "1")
+    session = connection.create_session(transacted=True)
+    for _ in range(3):
+        consumer = session.create_consumer(session.create_queue(queue_name))
+        another = session.create_consumer(session.create_queue(f"{queue_name}.other"))
+        [message] = receive(consumer, 1)
+        assert message.delivery_count == 1
+        session.give_back(message)
+        (consumer if closed == "its own" else another).close()
+        session.rollback()
+        consumer.close()
+        another.close()
+    session.close()
+    assert drain(connection, queue_name) == ["1"]
+
+
+def test_what_a_closed_consumer_received_is_the_transactions(connect: Connect, queue_name: str) -> None:
+    """CONTRACT A3, A4: a rollback brings it again, counted once, and a commit consumes it."""
+    connection = connect()
+    send(connection, queue_name, *"12")
+    session = connection.create_session(transacted=True)
+    for end, count in ((session.rollback, 1), (session.commit, 2)):
+        consumer = session.create_consumer(session.create_queue(queue_name))
+        seen = [(message.body, message.delivery_count) for message in receive(consumer, 2)]
+        assert seen == [("1", count), ("2", count)]
+        consumer.close()
+        end()
+    session.close()
+    assert drain(connection, queue_name) == []
+
+
+def test_a_message_is_decided_until_its_own_consumer_is_closed(connect: Connect, queue_name: str) -> None:
+    """AMQP 4.4.2: closing another one decided about it too, and what was rejected after that was consumed."""
+    connection = connect()
+    send(connection, queue_name, *"123")
+    session = connection.create_session(transacted=True)
+    consumer = session.create_consumer(session.create_queue(queue_name))
+    another = session.create_consumer(session.create_queue(f"{queue_name}.other"))
+    first, second, third = receive(consumer, 3)
+    session.reject(first, "before")
+    another.close()
+    session.reject(second, "after another one")
+    session.give_back(third)
+    consumer.close()
+    for message in (first, second, third):
+        with pytest.raises(IllegalStateError, match="its consumer is closed"):
+            session.reject(message, "after its own")
+    session.commit()
+    session.close()
+    assert drain(connection, f"DLQ.{queue_name}") == ["1", "2"]
+    assert drain(connection, queue_name) == ["3"]
+
+
+def test_what_was_given_back_is_not_counted_in_a_doomed_transaction(connect: Connect, queue_name: str) -> None:
+    """CONTRACT A4, B18."""
+    connection = connect()
+    send(connection, queue_name, "1")
+    session = connection.create_session(transacted=True)
+    consumer = session.create_consumer(session.create_queue(queue_name))
+    receive(consumer, 1)
+    drop(connection)
+    [message] = receive(consumer, 1)
+    assert session.transaction_doomed
+    session.give_back(message)
+    with pytest.raises(TransactionRolledBackError):
+        session.commit()
+    [again] = receive(consumer, 1)
+    assert again.delivery_count == message.delivery_count
+    session.commit()
 
 
 def test_many_transactions_follow_each_other_in_a_session(connect: Connect, queue_name: str) -> None:

@@ -122,7 +122,7 @@ class SessionTransactions:
 
         Raises:
             IllegalStateError: the session is neither transacted nor of INDIVIDUAL mode, or the message is not of its
-                current transaction, or is acknowledged.
+                current transaction, or is acknowledged, or its consumer was closed in the transaction.
         """
         info = tuple((properties or {}).items())
         self._decide(message, Rejected(REJECTED_BY_APPLICATION, reason, info))
@@ -131,7 +131,8 @@ class SessionTransactions:
         """Have a received message come again, here or elsewhere.
 
         In a transacted session that happens once it commits (AMQP 4.4.2), in INDIVIDUAL mode at once. After
-        `rollback()` the message comes again too, and what is not to be counted is not.
+        `rollback()` the message comes again too, and what is not to be counted is not; that comes again already when
+        its consumer is closed.
 
         Args:
             failed: whether this delivery counts as failed (CONTRACT D15).
@@ -139,7 +140,7 @@ class SessionTransactions:
 
         Raises:
             IllegalStateError: the session is neither transacted nor of INDIVIDUAL mode, or the message is not of its
-                current transaction, or is acknowledged.
+                current transaction, or is acknowledged, or its consumer was closed in the transaction.
         """
         self._decide(message, Modified(delivery_failed=True, text=why) if failed else RELEASED)
 
@@ -158,7 +159,9 @@ class SessionTransactions:
             self._decide_at_once(delivery, outcome)
             return
         if delivery.state is DeliveryState.ACKNOWLEDGED:
-            raise IllegalStateError("The transaction that received the message has ended.")
+            raise IllegalStateError(
+                "The transaction that received the message has ended, or its consumer is closed: decide before that."
+            )
         delivery.verdict = outcome
 
     def _session_of(self, delivery: Delivery) -> Any:

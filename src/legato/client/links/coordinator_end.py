@@ -161,29 +161,33 @@ class CoordinatorEnd:
         receiver.present(delivery)
 
     def release(self, receiver: ReceiverEnd) -> bool:
-        """`receiver` closes: give the transaction at the broker what it received; returns whether that is done."""
+        """`receiver` closes: give the transaction at the broker what it received; returns whether that is done.
+
+        What others received stays the application's to decide about.
+        """
         ending = self._ending
         if ending is not None and any(delivery.consumer is receiver for delivery in ending.transaction.received):
             return False
         transaction = self.current
-        if transaction.id is not None and not transaction.doomed:
-            self._consume(transaction)
-        return transaction.doomed or not any(delivery.consumer is receiver for delivery in transaction.received)
+        own = [delivery for delivery in transaction.received if delivery.consumer is receiver]
+        if transaction.doomed:
+            _let_go(own)
+            return True
+        if not own:
+            return True
+        if transaction.id is None:
+            return False
+        transaction.received = [delivery for delivery in transaction.received if delivery.consumer is not receiver]
+        # It may yet be rolled back.
+        self._consume(transaction, _let_go(own))
+        return True
 
-    def _consume(self, transaction: Transaction, *, rolls_back: bool = False) -> None:
-        """Make what the transaction received part of it at the broker.
-
-        Of one that rolls back the broker counts every delivery as failed: what was given back uncounted is released
-        outside of it.
-        """
+    def _consume(self, transaction: Transaction, received: list[Delivery]) -> None:
+        """Make what the transaction received part of it at the broker."""
         assert transaction.id is not None
         accepted = Transactional(transaction.id, ACCEPTED)
-        received, transaction.received = transaction.received, []
         for delivery in received:
             verdict = delivery.verdict
-            if rolls_back and verdict is RELEASED:
-                delivery.consumer.settle(delivery, RELEASED, DeliveryState.RETURNED)
-                continue
             state = accepted if verdict is None else Transactional(transaction.id, verdict)
             delivery.consumer.settle(delivery, state, DeliveryState.ACKNOWLEDGED)
 
@@ -217,7 +221,7 @@ class CoordinatorEnd:
                 self.channel.quiesce(lambda: self._quiet(ending))
 
     def _end_doomed(self, transaction: Transaction) -> None:
-        failed, transaction.received = transaction.received, []
+        failed, transaction.received = _let_go(transaction.received), []
         # Those since it was doomed too: who waits for their listeners is not to wait for the next connection.
         self._finish_sends(transaction, transaction.failure)
         self.channel.give_back(failed)
@@ -240,7 +244,8 @@ class CoordinatorEnd:
             return
         ending.discharged = True
         ending.refused = ending.transaction.failure is not None
-        self._consume(ending.transaction, rolls_back=not ending.commit)
+        received, ending.transaction.received = ending.transaction.received, []
+        self._consume(ending.transaction, received if ending.commit else _let_go(received))
         self._discharge(ending)
         self._declare(self.current)
         self.channel.close_receivers_that_wait()
@@ -324,3 +329,18 @@ class CoordinatorEnd:
         self._finish_sends(transaction, None if committed else transaction.failure or ROLLED_BACK)
         transaction.outcome = committed
         self.channel.touch()
+
+
+def _let_go(received: list[Delivery]) -> list[Delivery]:
+    """Release outside of its transaction what was given back uncounted; returns the others.
+
+    Of a transaction that is rolled back the broker counts every delivery as failed.
+    """
+    rest = []
+    for delivery in received:
+        if delivery.verdict is RELEASED:
+            # As all that a transaction is done with: nothing else can be decided about it.
+            delivery.consumer.settle(delivery, RELEASED, DeliveryState.ACKNOWLEDGED)
+        else:
+            rest.append(delivery)
+    return rest
