@@ -6,7 +6,15 @@ from collections.abc import Iterator
 
 import pytest
 
-from legato.client import AcknowledgeMode, ConnectionFactory, MessageConsumer, Queue, Session, TextMessage
+from legato.client import (
+    AcknowledgementOutcome,
+    AcknowledgeMode,
+    ConnectionFactory,
+    MessageConsumer,
+    Queue,
+    Session,
+    TextMessage,
+)
 from legato.errors import IllegalStateError
 from legato.testing import LocalBroker, broker
 
@@ -74,6 +82,29 @@ def test_each_message_is_decided_once(session: Session) -> None:
     other.acknowledge()
     with pytest.raises(IllegalStateError, match="already"):
         session.reject(other, "late")
+
+
+@pytest.mark.parametrize("way", ["recover", "give_back", "close"])
+def test_an_acknowledgement_of_what_comes_again_says_so(session: Session, way: str) -> None:
+    """Promise 5: it succeeded, and the message stayed."""
+    consumer = session.create_consumer(ORDERS)
+    message = received(consumer)
+    if way == "recover":
+        session.recover()
+    elif way == "give_back":
+        session.give_back(message)
+    else:
+        consumer.close()
+        session.recover()
+        consumer = session.create_consumer(ORDERS)
+    for _ in range(2):
+        with pytest.raises(IllegalStateError, match="to come again"):
+            message.acknowledge()
+    assert message.try_acknowledge() is AcknowledgementOutcome.WENT_ELSEWHERE
+    again = next(each for each in (received(consumer) for _ in range(3)) if each.text == message.text)
+    for _ in range(2):
+        again.acknowledge()
+    assert again.try_acknowledge() is AcknowledgementOutcome.ALREADY_ACKNOWLEDGED
 
 
 def test_a_session_that_acknowledges_by_itself_has_no_verdicts(running: LocalBroker, session: Session) -> None:

@@ -246,10 +246,8 @@ class SessionAcknowledgements:
         self.unacknowledged = {each: None for each in self.unacknowledged if each.consumer is not end}
 
     def _covered(self, delivery: Delivery | None) -> list[Delivery]:
-        """What an acknowledgement covers."""
-        if delivery is None or self.mode is AcknowledgeMode.CLIENT:
-            return list(self.unacknowledged)
-        return [delivery] if delivery in self.unacknowledged else []
+        """What an acknowledgement covers; one message alone even if it is done with, to be told what became of it."""
+        return list(self.unacknowledged) if delivery is None or self.mode is AcknowledgeMode.CLIENT else [delivery]
 
     def _forget(self, deliveries: list[Delivery]) -> None:
         """No later acknowledgement is about these."""
@@ -319,6 +317,8 @@ def _gone(batch: AckBatch) -> list[Delivery]:
 def _names(gone: list[Delivery]) -> str:
     names = ", ".join(message_id_of(delivery.data) or "a message without id" for delivery in gone[:NAMED_MAX])
     more = f" and {len(gone) - NAMED_MAX} more" if len(gone) > NAMED_MAX else ""
+    if all(delivery.state is DeliveryState.RETURNED for delivery in gone):
+        return f"Given back, and to come again: {names}{more}; all else is acknowledged. Expect redelivery."
     return (
         f"After a failover another receiver got {names}{more}; all else is acknowledged. Call recover(), and expect "
         "redelivery."

@@ -100,7 +100,9 @@ class DispositionEnd(PrefetchEnd):
         """Settle one message that the application has had, by the outcome that it wants."""
         self.flush()
         self.incoming.taken_back(delivery)
-        self.settle(delivery, outcome, DeliveryState.RETURNED)
+        # A dead letter is removed, as what is acknowledged is; all else comes again.
+        removed = isinstance(outcome, Rejected)
+        self.settle(delivery, outcome, DeliveryState.ACKNOWLEDGED if removed else DeliveryState.RETURNED)
         self.close_if_asked()
         self.grant()
         self.channel.touch()

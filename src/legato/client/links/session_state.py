@@ -46,7 +46,7 @@ class AcknowledgementOutcome(Enum):
     ACCEPTED = "accepted"
     """It is consumed, by this acknowledgement."""
     ALREADY_ACKNOWLEDGED = "already acknowledged"
-    """It is consumed, by an earlier one of this session."""
+    """It is consumed by an earlier one of this session, or rejected by this session."""
     WENT_ELSEWHERE = "went elsewhere"
     """It is not this session's any more: another receiver got it, or it comes again."""
 
