@@ -299,7 +299,8 @@ class ReceiverEnd(DispositionEnd):
         accepted = self.accepted
         if self.channel.mode is AcknowledgeMode.DUPS_OK and len(accepted) < LAZY_MAX and self.incoming.inbox:
             self.scheduled = False
-            # All others of these the application has done with; this one may be what kills it.
+            # All others of these the application has done with; this one may be what kills it. They come again flagged,
+            # and are not counted: saying it of each takes a frame for each (promise 4).
             newest = accepted[-1] if accepted else None
             if newest is not None and not newest.announced and newest is not self.handing:
                 self.present(newest)

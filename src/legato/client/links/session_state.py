@@ -32,7 +32,8 @@ class AcknowledgeMode(IntEnum):
     CLIENT = 2
     """When the application calls `Message.acknowledge()`, which covers all that the session received."""
     DUPS_OK = 3
-    """Some time after `receive()` or the listener returned; a failure may bring several messages again."""
+    """Some time after `receive()` or the listener returned; a failure may bring several messages again, not all of them
+    counted."""
     INDIVIDUAL = 101
     """When the application calls `Message.acknowledge()`, which covers that message alone; not in Jakarta Messaging."""
     AUTO_ACKNOWLEDGE = 1
