@@ -7,7 +7,7 @@ import pytest
 from legato.amqp import names
 from legato.amqp.codec.message import Properties
 from legato.amqp.codec.types import Described, Symbol, ULong
-from legato.amqp.engine.events import Attached
+from legato.amqp.engine.events import Attached, Transfer
 from legato.amqp.engine.outcomes import ACCEPTED, Rejected
 from legato.amqp.engine.terminus import Terminus
 from tests.integration.server.conftest import Connect
@@ -108,6 +108,23 @@ def test_it_ends_with_its_connection(connect: Connect, peer: AmqpPeer, end: str)
     getattr(other, end)()
     assert detached(peer, sender).condition == "amqp:resource-deleted"
     assert not is_there(peer, address)
+
+
+def test_deleting_it_costs_nobody_else_anything_however_many_links_it_has(connect: Connect, peer: AmqpPeer) -> None:
+    """The end of each of its links had it deleted once more, a level deeper: a RecursionError cut off its maker, and
+    what its other user consumed from another queue was held for good."""
+    link, address = make(peer)
+    user, watcher = connect("user"), connect("watcher")
+    for body in (b"1", b"2"):
+        watcher.send(watcher.sender("kept"), text(body))
+    held = user.receiver("kept", 10)
+    user.expect(Transfer)
+    senders = [attach_sender(user, Terminus(address=address, kind="target")) for _ in range(400)]
+    close(peer, link)
+    assert not is_there(peer, address)
+    assert {detached(user, sender).condition for sender in senders} == {"amqp:resource-deleted"}
+    close(user, held)
+    assert got(watcher, watcher.receiver("kept", 10), 2) == [b"1", b"2"]
 
 
 def test_with_its_last_link(connect: Connect, peer: AmqpPeer) -> None:

@@ -45,9 +45,10 @@ class LinkCloser:
         """Delete a node: who receives from it or sends to it is told (AMQP 2.8.15)."""
         links = list(self._registry.links(node.name))
         links += [consumer.port.link for consumer in self._broker.deletion.delete(node)]
+        # Before its links go: the last link of a temporary node would have it deleted once more.
+        self.deleted(node.name)
         for link in dict.fromkeys(links):
             self.cut(link, RESOURCE_DELETED, f"{node.address} was deleted")
-        self.deleted(node.name)
 
     def cut(self, link: Link, condition: str, description: str, info: dict[str, Any] | None = None) -> None:
         """End a link, and say why."""
