@@ -264,6 +264,22 @@ def test_one_that_its_sender_gives_up_leaves_nothing(peer: AmqpPeer) -> None:
     assert data_of(peer.transfer()) == b"after"
 
 
+def test_the_credit_of_a_small_one_that_is_given_up_comes_back(peer: AmqpPeer) -> None:
+    """It never did: a sender that gave up now and then had none in the end, and waited for ever (AMQP 2.6.14)."""
+    sender, coordinator, manager = peer.sender("given.up"), peer.coordinator(), peer.sender("$management")
+    for link in (sender, coordinator, manager):
+        for number in range(2 * link.credit):
+            while not link.credit:
+                peer.flush()
+                peer.events += peer.amqp.receive_data(peer.socket.recv(1 << 16))
+            link.begin(b"%d" % number)
+            link.push(b"part of a message")
+            peer.flush()
+            link.abort()
+    assert peer.send(sender, text(b"after")) == ACCEPTED
+    peer.declare(coordinator)
+
+
 def test_a_sender_that_is_gone_leaves_nothing(connect: Connect, peer: AmqpPeer) -> None:
     other = connect("other")
     sender = other.sender("lost")

@@ -9,7 +9,7 @@ from cproton import lib
 
 from legato import limits
 from legato.amqp.engine.connection import Connection
-from legato.amqp.engine.events import Detached, SessionEnded, Transfer
+from legato.amqp.engine.events import Detached, SessionEnded, Transfer, TransferAborted
 from legato.amqp.engine.link import Sender
 from legato.amqp.engine.terminus import Terminus
 from tests.unit.amqp.pair import Pair, of
@@ -145,6 +145,7 @@ def test_an_aborted_message_is_dropped_and_uses_its_credit(pair: Pair) -> None:
     sender.abort()
     sender.send(b"next", b"u")
     _, events = pair.exchange()
+    assert [type(event) for event in events] == [TransferAborted, Transfer]
     assert [transfer.data for transfer in of(events, Transfer)] == [b"next"]
     assert receiver.credit == lib.pn_link_credit(receiver._pn) == 3
     assert receiver.session.partial_bytes == 0

@@ -195,8 +195,7 @@ class Deliveries:
         events.append(TransferPart(link, handle, tag, data, False, True, settled, txn_id))
 
     def _drop_aborted(self, link: Receiver, delivery: Any, events: list[Event]) -> None:
-        if link._streamed_bytes:
-            events.append(TransferAborted(link))
+        events.append(TransferAborted(link))
         link._drop_parts()
         link.credit -= 1
         _delivery_settle(delivery)

@@ -184,11 +184,14 @@ class Transfers:
         upload.end(None if event.txn_id is None else self._broker.transactions.find(event.txn_id, peer))
 
     def aborted(self, event: TransferAborted) -> None:
-        """A large message does not come after all; its credit is used up."""
+        """A message of several frames does not come after all; its credit is used up (AMQP 2.6.14)."""
         self.uploads.give_up(event.link)
         port = event.link.context
-        if type(port) is PublisherLink:
-            self._credit.owe(event.link, port)
+        match port:
+            case PublisherLink():
+                self._credit.owe(event.link, port)
+            case Coordinator() | ManagementLink():
+                self._owe(event.link, port)
 
     def lost(self, peer: Peer, event: TransferLost) -> None:
         """A message of a transaction was on its way when its link was closed from this side."""
