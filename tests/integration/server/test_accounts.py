@@ -21,7 +21,7 @@ from legato.ha.heartbeat_connection import BACKUP_USER
 from legato.ha.lock import StoreLock
 from tests.integration.server.conftest import Connect
 from tests.integration.server.test_management import Manager
-from tests.integration.server.wire import attach, durable
+from tests.integration.server.wire import attach, durable, got
 from tests.support.amqp_peer import AmqpPeer, Refused, text
 from tests.support.monitored import until
 from tests.support.raw import TRANSFER, RawPeer, frame
@@ -162,6 +162,21 @@ def test_who_sends_more_than_it_may_waits_and_loses_nothing(connect: Connect) ->
     assert [peer.send(link, text(b"x")) for _ in range(60)] == [ACCEPTED] * 60
     assert time.monotonic() - began > 1.5
     works(connect)
+
+
+def test_messages_that_arrive_as_a_run_count_one_by_one(connect: Connect) -> None:
+    """A run of up to a thousand was one message of the rate."""
+    peer = login(connect, "slow")
+    link = peer.sender("slow.run")
+    began = time.monotonic()
+    handles = [link.send(text(b"x"), b"%d" % number, None) for number in range(60)]
+    peer.flush()
+    assert [peer.expect(Disposition, lambda event: event.link is link).outcome for _ in handles] == [ACCEPTED] * 60
+    # Forty more than one second's worth. (A lower bound: a slow machine cannot fail it.)
+    peer.send(link, text(b"x"))
+    assert time.monotonic() - began > 1.5
+    receiver = peer.receiver("slow.run", 100)
+    assert len(got(peer, receiver, 61)) == 61
 
 
 def test_who_holds_too_much_in_transactions_is_cut_off_and_nobody_else(connect: Connect) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any, Protocol, cast
 
 from legato.amqp.engine.connection import Connection
-from legato.amqp.engine.events import Closed, Event
+from legato.amqp.engine.events import AcceptedRun, Closed, Event, TransferRun
 from legato.amqp.engine.mechanisms import Anonymous, Failure, Success
 from legato.amqp.engine.sasl import SaslServer
 from legato.core.consumers import Browser, Consumer
@@ -198,7 +198,7 @@ class Peer(asyncio.Protocol):
             if not data:
                 return []
         events = self.amqp.receive_data(data)
-        wait_s = self.holdings.spend(len(events))
+        wait_s = self.holdings.spend(_messages_of(events))
         if wait_s > 0 and self._slowed is None:
             self._slowed = asyncio.get_running_loop().call_later(wait_s, self._speed_up)
             self._read_or_not()
@@ -549,6 +549,17 @@ class Peer(asyncio.Protocol):
         self._transport.close()
         if self._linger is None:
             self._linger = asyncio.get_running_loop().call_later(LINGER_S, self.drop)
+
+
+def _messages_of(events: list[Event]) -> int:
+    """Messages and outcomes in `events`: a run is so many, anything else is one."""
+    messages = len(events)
+    for event in events:
+        if type(event) is TransferRun:
+            messages += len(event.ends) - 1
+        elif type(event) is AcceptedRun:
+            messages += event.count - 1
+    return messages
 
 
 def _told(error: Exception) -> str:
