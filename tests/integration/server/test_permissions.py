@@ -20,6 +20,7 @@ from legato.amqp.engine.terminus import Terminus
 from legato.client import ConnectionFactory, JMSSecurityError, Queue, Topic
 from tests.integration.server.test_logins import add
 from tests.integration.server.test_management import Manager
+from tests.integration.server.wire import attach, attach_sender
 from tests.support.amqp_peer import AmqpPeer, Refused, text
 from tests.support.server import Server, server
 
@@ -119,9 +120,9 @@ def test_receiving_and_browsing_are_permissions_of_their_own(login: Callable[[st
 
 def test_a_user_without_a_role_may_do_nothing(login: Callable[[str], AmqpPeer]) -> None:
     nobody = login("nobody")
-    for attach in (lambda: nobody.sender("orders.new"), lambda: nobody.receiver("invoices.eu", 1)):
+    for attaches in (lambda: nobody.sender("orders.new"), lambda: nobody.receiver("invoices.eu", 1)):
         with pytest.raises(Refused, match="'nobody', with no role, lacks a permission"):
-            attach()
+            attaches()
     for address in (names.STATUS_ADDRESS, names.HEARTBEAT_ADDRESS):
         with pytest.raises(Refused, match="management = 'view'"):
             nobody.receiver(address, 1)
@@ -258,6 +259,31 @@ def test_what_a_reload_takes_away_is_closed_and_the_rest_goes_on(
     assert detached.link is invoices
     assert detached.condition == "amqp:unauthorized-access"
     assert ann.send(orders, text(b"x")) == ACCEPTED
+
+
+def test_a_reload_leaves_temporary_destinations_to_who_made_them(
+    login: Callable[[str], AmqpPeer], running: Server, tmp_path: Path
+) -> None:
+    """Who may create them makes and uses them; a reload that changed nothing asked for `receive` and `send` too."""
+    settings = tmp_path / "legato.toml"
+    all_three = '{ on = "temp-queue://#", may = ["send", "receive", "create"] },'
+    creates = '{ on = "temp-queue://#", may = ["create"] }, { on = "temp-topic://#", may = ["create"] },'
+    settings.write_text(ROLES.replace(all_three, creates))
+    running.signal(signal.SIGHUP)
+    running.wait_for_log("were read again")
+    ann = login("ann")
+    made = [
+        attach(ann, Terminus(kind="source", dynamic=True)),
+        attach_sender(ann, Terminus(kind="target", dynamic=True)),
+        attach(ann, Terminus(kind="source", dynamic=True, capabilities=["temporary-topic"])),
+    ]
+    invoices = ann.receiver("invoices.eu", 1)
+    settings.write_text(settings.read_text().replace('{ on = "invoices.#", may = ["receive", "browse"] },', ""))
+    running.signal(signal.SIGHUP)
+    assert ann.expect(Detached).link is invoices
+    settings.write_text(settings.read_text().replace(creates, ""))
+    running.signal(signal.SIGHUP)
+    assert {ann.expect(Detached).link for _ in made} == set(made)
 
 
 def test_roles_with_a_mistake_change_nothing(login: Callable[[str], AmqpPeer], running: Server, tmp_path: Path) -> None:

@@ -253,6 +253,9 @@ class Links:
     def _demand_again(self, rights: Rights, link: Link) -> None:
         port = link.context
         match port:
+            case PublisherLink() | Consumer() if (name := self._registry.node_of(link)) and self._is_maker(link):
+                # It was let in by what it made.
+                self.temporaries.demand(rights, name)
             case PublisherLink() if (node := port.target) is not None:
                 rights.demand(SEND, node.address, isinstance(node, Topic))
             case Consumer():

@@ -22,7 +22,7 @@ from legato.server.links.membership import Membership
 from legato.server.links.nodes import TEMPORARY_QUEUE_PREFIX, TEMPORARY_TOPIC_PREFIX, TOPIC_PREFIX, wants_topic
 from legato.server.links.refused import NOT_ALLOWED, RESOURCE_LOCKED, Refused
 from legato.server.links.registry import Registry
-from legato.server.shell import Peer
+from legato.server.shell import Peer, Rights
 
 LIFETIME_POLICY = "lifetime-policy"
 
@@ -144,6 +144,11 @@ class Temporaries:
         owner = None if temporary is None or temporary.owner.ended else temporary.owner
         if peer is not owner and (owner is not None or peer.container != node.container):
             raise Refused(RESOURCE_LOCKED, f"{node.address} is another connection's: only that may receive from it.")
+
+    def demand(self, rights: Rights, name: str) -> None:
+        """Raise `Denied` if who made the node `name` may make none any more."""
+        node = self._nodes[name].node
+        rights.demand(CREATE, node.address, isinstance(node, Topic))
 
     def is_maker(self, name: str, link: Link) -> bool:
         """Whether `link` made the node `name`."""
