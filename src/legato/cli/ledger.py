@@ -206,6 +206,7 @@ def query(
     with LedgerQuery(found) as opened:
         for place in found.values() if isinstance(found, dict) else [found]:
             _warn_of_gaps(place)
+            _warn_of_tables(place)
         if sql is None:
             say_tables(opened.tables(), as_json=output_format == "json")
         else:
@@ -299,6 +300,22 @@ def _warn_of_gaps(ledger: Path) -> None:
 
     if why := why_incomplete(ledger):
         say(f"Incomplete: {why}", err=True)
+
+
+def _warn_of_tables(tables: Path) -> None:
+    from legato.spark.query.made_tables import facts_not_kept, is_made
+    from legato.spark.tables.coverage import missing_commits
+
+    if not is_made(tables):
+        return
+    if why := facts_not_kept(tables):
+        say(f"Incomplete: {why}", err=True)
+    if missing := ", ".join(f"{span.first}-{span.last}" for span in missing_commits(tables)):
+        say(
+            f"Incomplete: {tables} was made without commits {missing}, whose segments were missing: bring them back "
+            "from a copy, and let legato ledger run go on.",
+            err=True,
+        )
 
 
 @app.command("sql")

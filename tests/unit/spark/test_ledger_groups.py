@@ -67,6 +67,11 @@ def test_sql_asks_all_groups_at_once(root: Path) -> None:
     assert own[0]["n"] == alone["news"]
 
 
+def test_names_that_sql_does_not_tell_apart_are_refused(root: Path) -> None:
+    with pytest.raises(ConfigError, match=r"'a' and 'A' differ in capital letters only"):
+        LedgerQuery({"a": root / "broker_group=orders", "A": root / "broker_group=news"})
+
+
 def test_the_command_asks_them_too(root: Path) -> None:
     sql = "select broker_group, count(*) as facts from facts group by all order by 1"
     answer = CliRunner().invoke(app, ["ledger", "query", sql, str(root), "--format", "csv"])

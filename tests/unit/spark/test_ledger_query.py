@@ -12,7 +12,7 @@ from typer.testing import CliRunner, Result
 
 from legato.cli.main import app
 from legato.core.facts import Kind, LogRecord, MessageStored, QueueCreated
-from legato.errors import ConfigError
+from legato.errors import ConfigError, StoreCorruptError
 from legato.spark.ledger.segments import segments_of, write_segment
 from legato.spark.query.ledger_query import LedgerQuery
 from legato.spark.query.views import VIEWS
@@ -149,6 +149,19 @@ def test_a_mistake_in_the_sql_is_a_sentence(sql: str, hint: str, tmp_path: Path)
         asked(ledger_of(history(), tmp_path), sql)
     assert hint in str(raised.value)
     assert "\n" not in str(raised.value)
+
+
+def test_a_segment_in_which_a_disk_has_changed_something_is_named(tmp_path: Path) -> None:
+    """DuckDB says what it stumbled over, which may be anything; the checksums of the pages say where."""
+    first, second = segments_of(ledger_of(history(), tmp_path))[:2]
+    content = bytearray(second.read_bytes())
+    footer = len(content) - 8 - int.from_bytes(content[-8:-4], "little")
+    content[4:footer] = bytes(footer - 4)
+    second.write_bytes(content)
+    with pytest.raises(StoreCorruptError, match="Bring it back from a copy") as raised:
+        asked(tmp_path, "from facts")
+    assert str(second) in str(raised.value)
+    assert str(first) not in str(raised.value)
 
 
 def test_an_empty_question_has_an_empty_answer(tmp_path: Path) -> None:

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from legato.errors import ConfigError
+from legato.errors import ConfigError, StoreCorruptError
+from legato.spark.ledger.ledger_groups import ledgers_of
 from legato.spark.query.ledger_query import LedgerQuery
 from legato.spark.query.made_tables import LAST_PART
 from legato.spark.summaries.message_summary import MESSAGE_TYPES
 from legato.spark.tables.gold import OF_MESSAGES
 from tests.spark.history import history
-from tests.unit.spark.test_ledger_query import ledger_of
+from tests.unit.spark.test_ledger_query import ledger_of, run
 
 STORED_US = 1_700_000_000_000_000
 _ARROW = {"int": pa.int32(), "bigint": pa.int64()}
@@ -86,6 +88,119 @@ def test_tables_that_cannot_be_asked_say_why(tables: Path) -> None:
         done.unlink()
     with pytest.raises(ConfigError, match="are not made yet"):
         LedgerQuery(tables)
+
+
+COUNT = "select count(*) n from silver"
+
+
+def kept_facts(tables: Path, batch: int) -> None:
+    """The facts of a portion, as `--bronze` keeps them."""
+    (tables / "bronze").mkdir(exist_ok=True)
+    ledger_of(history(), tables / "bronze" / f"batch={batch}")
+
+
+def test_what_is_being_written_is_not_read(tables: Path) -> None:
+    """The next portion is half there: its messages, its facts, and files without an end."""
+    kept_facts(tables, 0)
+    with LedgerQuery(tables) as query:
+        before = query.table("select count(*) n from facts").to_pylist()
+    kept_facts(tables, 2)
+    for place in (
+        "silver/batch=2/open=true",
+        "silver/batch=1/open=false",
+        "bronze/batch=3/_temporary",
+        "bronze/batch=1",
+    ):
+        (tables / place).mkdir(parents=True, exist_ok=True)
+        (tables / place / ".part-0.parquet.1f0c.parquet").write_bytes(b"PAR1")
+    (tables / "silver" / "batch=2" / "open=false" / "part-1.parquet").write_bytes(b"PAR1")
+    (tables / "bronze" / "batch=3" / "_temporary" / "part-0.parquet").write_bytes(b"PAR1")
+    with LedgerQuery(tables) as query:
+        assert query.table("select count(*) n from facts").to_pylist() == before
+        assert query.table(COUNT).to_pylist() == [{"n": 3}]
+
+
+def test_a_first_portion_without_its_gold_is_not_made_yet(tables: Path) -> None:
+    for file in (tables / "gold" / "queue_names").iterdir():
+        file.unlink()
+    with pytest.raises(ConfigError, match="are not made yet: let legato ledger run finish a portion"):
+        LedgerQuery(tables)
+    for directory in (tables / "gold").iterdir():
+        directory.rmdir()
+    (tables / "gold").rmdir()
+    with pytest.raises(ConfigError, match="are not made yet: let legato ledger run finish a portion"):
+        LedgerQuery(tables)
+
+
+@pytest.mark.parametrize("damaged", ["silver/batch=1/open=true", "gold/queue_names", "bronze/batch=0"])
+def test_a_file_that_is_cut_off_is_named(damaged: str, tables: Path) -> None:
+    kept_facts(tables, 0)
+    file = sorted((tables / damaged).glob("*.parquet"))[-1]
+    file.write_bytes(file.read_bytes()[:-50])
+    with pytest.raises(StoreCorruptError, match=r"is not as it was written\. Let legato ledger run") as raised:
+        LedgerQuery(tables)
+    assert str(file) in str(raised.value)
+
+
+def test_tables_without_messages_are_empty(tables: Path) -> None:
+    for file in tables.glob("silver/*/*/*.parquet"):
+        file.unlink()
+    with LedgerQuery(tables) as query:
+        assert query.table(COUNT).to_pylist() == [{"n": 0}]
+        assert dict(query.tables()[0].columns)["open"] == "boolean"
+
+
+def test_a_portion_that_is_gone_is_named(tables: Path) -> None:
+    shutil.rmtree(tables / "silver" / "batch=0")
+    with pytest.raises(StoreCorruptError, match="batch=0 is missing"):
+        LedgerQuery(tables)
+
+
+def test_the_command_says_what_the_tables_are_without(tables: Path) -> None:
+    """The first portion was made without --bronze, and the second one of a ledger that lacked a segment."""
+    kept_facts(tables, 1)
+    (tables / "coverage").mkdir()
+    (tables / "coverage" / "batch=0.json").write_text("[[1, 4]]")
+    (tables / "coverage" / "batch=1.json").write_text("[[7, 9]]")
+    result = run("select count(*) n from messages", tables)
+    assert result.exit_code == 0
+    assert "1 of the 2 portions in" in result.stderr
+    assert "without commits 5-6" in result.stderr
+    kept_facts(tables, 0)
+    (tables / "coverage" / "batch=1.json").write_text("[[5, 9]]")
+    assert run("select count(*) n from messages", tables).stderr == ""
+
+
+@pytest.fixture
+def of_groups(tables: Path, tmp_path: Path) -> Path:
+    """The tables of two groups, as `legato ledger run` keeps them."""
+    both = tmp_path / "both"
+    for group in ("orders", "rest"):
+        shutil.copytree(tables, both / f"broker_group={group}")
+        kept_facts(both / f"broker_group={group}", 0)
+    write_silver(both / "broker_group=rest", 2, is_open=False, seqs=[2, 3])
+    return both
+
+
+def test_tables_of_several_groups_are_asked_as_one(of_groups: Path) -> None:
+    with LedgerQuery(ledgers_of([of_groups])) as query:
+        sql = "select broker_group, destination, count(*) n, bool_or(open) o from silver group by all order by 1"
+        assert query.table(sql).to_pylist() == [
+            {"broker_group": "orders", "destination": "orders", "n": 3, "o": True},
+            {"broker_group": "rest", "destination": "orders", "n": 4, "o": False},
+        ]
+        names = [table.name for table in query.tables()]
+        assert names[:2] == ["silver", "gold.queue_names"]
+        assert {"messages", "facts"} <= {*names}
+        assert {table.columns[0][0] for table in query.tables()} == {"broker_group"}
+    with LedgerQuery(of_groups / "broker_group=rest") as query:
+        assert "broker_group" not in query.table("from silver").column_names
+
+
+def test_tables_and_ledgers_are_not_asked_together(of_groups: Path, tmp_path: Path) -> None:
+    ledger = ledger_of(history(), tmp_path / "ledger")
+    with pytest.raises(ConfigError, match=r"has tables, .* is a ledger: ask one kind"):
+        LedgerQuery({"orders": of_groups / "broker_group=orders", "rest": ledger})
 
 
 def test_the_last_step_of_a_portion_is_the_one_that_is_looked_for() -> None:

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, nullcontext, suppress
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from legato.errors import ConfigError
+from legato.errors import ConfigError, StoreCorruptError
 from legato.spark.ledger.fact_schema import COLUMNS
 from legato.spark.ledger.ledger_groups import GROUP_COLUMN
-from legato.spark.ledger.segments import being_read, segments_of
-from legato.spark.query.made_tables import MadeTable, add_made_tables, bronze_of, described, is_made
+from legato.spark.ledger.segments import being_read, opened, segments_of
+from legato.spark.query.made_tables import MadeTable, add_made_tables, described, is_made, made_files
 from legato.spark.query.views import FACTS, FACTS_SENTENCE, VIEWS
 
 if TYPE_CHECKING:
@@ -31,6 +31,10 @@ _TYPES = {
 """What Arrow's types are called in SQL."""
 
 
+_MISTAKES_IN_SQL = ("ParserException", "BinderException", "CatalogException", "ConversionException")
+"""Errors of DuckDB's that no file can be the cause of."""
+
+
 class TableDescription(NamedTuple):
     """A table that can be asked: its name, a sentence on what it holds, and its columns with their types."""
 
@@ -46,47 +50,44 @@ class LedgerQuery:
         ledger: directory of the segments; or several, by the names of their groups: all tables then have a first column
             `broker_group`, and a group's own tables are in the schema `group_NAME`. Or a directory of tables that
             `legato ledger run` keeps: `silver`, and gold in the schema `gold`; with its facts, if they were kept, the
-            tables of a ledger too.
+            tables of a ledger too. Several of these, by group, have the column `broker_group` likewise.
 
     Raises:
         ConfigError: there is no ledger in the directory, or DuckDB is not installed, or the tables are Delta tables.
-        StoreCorruptError: a segment is not whole.
+        StoreCorruptError: a file is not whole.
     """
 
     def __init__(self, ledger: Path | str | Mapping[str, Path]) -> None:
-        ledgers = ledger if isinstance(ledger, Mapping) else {"": Path(ledger)}
-        self._database: DuckDBPyConnection
+        places = dict(ledger) if isinstance(ledger, Mapping) else {"": Path(ledger)}
+        _check_groups(places)
         self._made: list[MadeTable] = []
         self._has_facts = True
+        self._of_tables = False
         with ExitStack() as stack:
             scratch = stack.enter_context(TemporaryDirectory(prefix="legato-query-"))
-            if not isinstance(ledger, Mapping) and is_made(Path(ledger)):
-                self._open_made(Path(ledger), scratch)
-                stack.callback(self._database.close)
-                self._held = stack.pop_all()
-                return
-            for each in ledgers.values():
-                stack.enter_context(being_read(each) if each.is_dir() else nullcontext())
-            segments = {name: segments_of(each) for name, each in ledgers.items()}
-            self._database = _opened(scratch)
-            if isinstance(ledger, Mapping):
-                _add_groups(self._database, segments)
+            made = {name: made_files(place) for name, place in places.items() if is_made(place)}
+            if made and len(made) < len(places):
+                other = next(place for name, place in places.items() if name not in made)
+                raise ConfigError(f"{next(iter(made.values())).tables} has tables, {other} is a ledger: ask one kind.")
+            if made:
+                self._of_tables = True
+                self._files = [file for each in made.values() for file in each.every()]
+                segments = {name: each.bronze for name, each in made.items()}
+                self._has_facts = all(segments.values())
             else:
-                _add_tables(self._database, segments[""])
+                for each in places.values():
+                    stack.enter_context(being_read(each) if each.is_dir() else nullcontext())
+                segments = {name: segments_of(each) for name, each in places.items()}
+                self._files = [file for each in segments.values() for file in each]
+            self._database: DuckDBPyConnection = _opened(scratch)
             stack.callback(self._database.close)
+            with self._damage_named():
+                self._made = add_made_tables(self._database, made) if made else []
+                if self._has_facts and isinstance(ledger, Mapping):
+                    _add_groups(self._database, segments)
+                elif self._has_facts:
+                    _add_tables(self._database, segments[""])
             self._held = stack.pop_all()
-
-    def _open_made(self, tables: Path, scratch: str) -> None:
-        self._database = _opened(scratch)
-        try:
-            self._made = add_made_tables(self._database, tables)
-            bronze = bronze_of(tables)
-            self._has_facts = bool(bronze)
-            if bronze:
-                _add_tables(self._database, bronze)
-        except BaseException:
-            self._database.close()
-            raise
 
     def __enter__(self) -> LedgerQuery:
         return self
@@ -110,6 +111,7 @@ class LedgerQuery:
 
         Raises:
             ConfigError: the SQL is wrong. The sentence is DuckDB's.
+            StoreCorruptError: what cannot be read was changed since it was written.
         """
         import duckdb
         import pyarrow as pa
@@ -122,8 +124,54 @@ class LedgerQuery:
                 return pa.schema([]), iter(())
             reader = answer.to_arrow_reader(rows)
         except duckdb.Error as error:
+            self._refuse_damaged(error)
             raise ConfigError(_sentence(error)) from None
-        return schema_with_durations(reader.schema), _rows_of(reader)
+        return schema_with_durations(reader.schema), self._rows_of(reader)
+
+    def _rows_of(self, reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
+        import duckdb
+        import pyarrow as pa
+
+        from legato.spark.query.durations import with_durations
+
+        try:
+            yield from map(with_durations, reader)
+        except (duckdb.Error, pa.ArrowException, OSError) as error:
+            self._refuse_damaged(error)
+            raise ConfigError(_sentence(error)) from None
+
+    @contextmanager
+    def _damage_named(self) -> Iterator[None]:
+        import duckdb
+
+        try:
+            yield
+        except (duckdb.Error, UnicodeDecodeError) as error:
+            self._refuse_damaged(error)
+            raise StoreCorruptError(f"What is to be asked cannot be read. {' '.join(str(error).split())}") from None
+
+    def _refuse_damaged(self, error: Exception) -> None:
+        """If something cannot be answered, see whether that is the question's fault: what DuckDB says names no file.
+
+        Raises:
+            StoreCorruptError: a file is not as it was written.
+        """
+        import duckdb
+
+        if isinstance(error, tuple(getattr(duckdb, name) for name in _MISTAKES_IN_SQL)):
+            return
+        for file in self._files:
+            try:
+                with opened(file) as whole:
+                    for group in range(whole.num_row_groups):
+                        whole.read_row_group(group)
+            except StoreCorruptError:
+                if not self._of_tables:
+                    raise
+                raise StoreCorruptError(
+                    f"{file} is not as it was written. Let legato ledger run make the tables anew, in another "
+                    "directory, or bring the file back from a copy."
+                ) from None
 
     def table(self, sql: str) -> pa.Table:
         """The whole answer to a question.
@@ -177,8 +225,6 @@ def _add_tables(database: DuckDBPyConnection, segments: list[Path]) -> None:
 
 def _add_groups(database: DuckDBPyConnection, segments: Mapping[str, list[Path]]) -> None:
     """The tables of each group in a schema of its own, and of all of them together."""
-    if not segments:
-        raise ConfigError("There is no ledger to ask.")
     for name, files in segments.items():
         database.execute(f"create schema if not exists {_of_schema(name)}")
         database.execute(f"use {_of_schema(name)}")
@@ -187,6 +233,18 @@ def _add_groups(database: DuckDBPyConnection, segments: Mapping[str, list[Path]]
     for table in (FACTS, *(view.name for view in VIEWS)):
         parts = (f"select '{_quoted(name)}' as {GROUP_COLUMN}, * from {_of_schema(name)}.{table}" for name in segments)
         database.execute(f"create view {table} as {' union all '.join(parts)}")
+
+
+def _check_groups(places: Mapping[str, Path]) -> None:
+    if not places:
+        raise ConfigError("There is no ledger to ask.")
+    names: dict[str, str] = {}
+    for name in places:
+        if (other := names.setdefault(name.casefold(), name)) != name:
+            raise ConfigError(
+                f"The groups {other!r} and {name!r} differ in capital letters only, which SQL does not tell apart: "
+                "call one of them otherwise, NAME=DIRECTORY."
+            )
 
 
 def _type(kind: object) -> str:
@@ -200,18 +258,6 @@ def _of_schema(name: str) -> str:
 
 def _quoted(path: object) -> str:
     return str(path).replace("'", "''")
-
-
-def _rows_of(reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
-    import duckdb
-    import pyarrow as pa
-
-    from legato.spark.query.durations import with_durations
-
-    try:
-        yield from map(with_durations, reader)
-    except (duckdb.Error, pa.ArrowException, OSError) as error:
-        raise ConfigError(_sentence(error)) from None
 
 
 def _sentence(error: Exception) -> str:

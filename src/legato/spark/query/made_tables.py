@@ -6,11 +6,13 @@ has the names of queues, times as timestamps, a boolean, and only the rows that 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from legato.errors import ConfigError
+from legato.errors import ConfigError, StoreCorruptError
+from legato.spark.ledger.ledger_groups import GROUP_COLUMN
+from legato.spark.summaries.message_summary import MESSAGE_TYPES
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -19,6 +21,8 @@ LAST_PART = "settled"
 """The step that is written last of a portion: one without it was cut short, and is made again."""
 
 SILVER, BRONZE, GOLD = "silver", "bronze", "gold"
+NAMES = "queue_names"
+"""The table of gold that silver needs: it is among what is written last of a first portion."""
 _SILVER_SENTENCE = "each message, once for each queue and subscription, by the names of its queue; open: it waits"
 
 
@@ -31,61 +35,128 @@ class MadeTable(NamedTuple):
 
 def is_made(place: Path) -> bool:
     """Whether a directory has tables, and not segments of a ledger."""
-    return (place / SILVER).is_dir() and (place / GOLD).is_dir()
+    return (place / SILVER).is_dir()
 
 
-def bronze_of(tables: Path) -> list[Path]:
-    """The files with the facts, if they were kept."""
-    return sorted((tables / BRONZE).glob("**/*.parquet"))
+class MadeFiles(NamedTuple):
+    """The files of tables that are whole, as of their last portion."""
+
+    tables: Path
+    silver: list[Path]
+    gold: dict[str, list[Path]]
+    bronze: list[Path]
+    """The facts; none if they were not kept."""
+
+    def every(self) -> list[Path]:
+        """All of them."""
+        return [*self.silver, *(file for files in self.gold.values() for file in files), *self.bronze]
 
 
-def add_made_tables(database: DuckDBPyConnection, tables: Path) -> list[MadeTable]:
-    """Make the views; returns what there is.
+def made_files(tables: Path) -> MadeFiles:
+    """What there is to read, while `legato ledger run` may write the next portion.
 
     Raises:
         ConfigError: no portion is whole yet, or the tables are in a format that DuckDB cannot read.
+        StoreCorruptError: a portion is missing.
     """
     for each in (tables / SILVER, *(tables / GOLD).glob("*")):
         if (each / "_delta_log").is_dir():
             raise ConfigError(
                 f"{each} is a Delta table: read it with DuckDB's delta_scan, or with Spark; or ask the ledger itself."
             )
-    last = _last_batch(tables)
+    whole = _whole(tables)
+    last = max(whole, default=-1)
+    gone = [number for number in whole if not (tables / SILVER / f"batch={number}").is_dir()]
+    if gone:
+        raise StoreCorruptError(f"{tables / SILVER / f'batch={gone[0]}'} is missing. Bring it back from a copy.")
+    silver = [file for number in _portions(tables / SILVER, last) for file in _silver_files(tables, number, last)]
+    bronze = [
+        file for number in _portions(tables / BRONZE, last) for file in _files(tables / BRONZE / f"batch={number}")
+    ]
+    gold = {path.name: files for path in sorted((tables / GOLD).glob("*")) if (files := _files(path))}
+    if last < 0 or NAMES not in gold:
+        raise ConfigError(f"The tables in {tables} are not made yet: let legato ledger run finish a portion.")
+    return MadeFiles(tables, silver, gold, bronze)
+
+
+def facts_not_kept(tables: Path) -> str:
+    """What to say of tables with some of the facts: a later run kept them, an earlier one did not; else nothing."""
+    whole = _whole(tables)
+    kept = {*_portions(tables / BRONZE)} & {*whole}
+    if not kept or len(kept) == len(whole):
+        return ""
+    return (
+        f"{len(whole) - len(kept)} of the {len(whole)} portions in {tables} have no facts, since legato ledger run was "
+        "without --bronze: messages, facts and the like are without them. silver and gold have all."
+    )
+
+
+def _whole(tables: Path) -> list[int]:
+    done = tables / "parts" / LAST_PART
+    return [number for number in _portions(done) if (done / f"batch={number}" / "_SUCCESS").exists()]
+
+
+def _portions(table: Path, last: int | None = None) -> list[int]:
+    """The numbers of those that a table has, up to the last one that is whole."""
+    numbers = (path.name.removeprefix("batch=") for path in table.glob("batch=*"))
+    return sorted(int(number) for number in numbers if number.isdigit() and (last is None or int(number) <= last))
+
+
+def _silver_files(tables: Path, number: int, last: int) -> list[Path]:
+    portion = tables / SILVER / f"batch={number}"
+    return [*_files(portion / "open=false"), *(_files(portion / "open=true") if number == last else ())]
+
+
+def _files(directory: Path) -> list[Path]:
+    """What Spark would read there: a file that is being written has another name."""
+    return sorted(path for path in directory.glob("*.parquet") if not path.name.startswith((".", "_")))
+
+
+def add_made_tables(database: DuckDBPyConnection, made: Mapping[str, MadeFiles]) -> list[MadeTable]:
+    """Make views over the tables of one ledger, whose name is empty, or of several groups; returns what there is."""
     database.execute(f"create schema if not exists {GOLD}")
     found = [MadeTable(SILVER, _SILVER_SENTENCE)]
-    for path in sorted((tables / GOLD).iterdir()):
-        if any(path.glob("*.parquet")):
-            name = path.name.replace('"', '""')
-            database.execute(f'create view {GOLD}."{name}" as from read_parquet({_literal(path / "*.parquet")})')
-            found.append(MadeTable(f"{GOLD}.{path.name}", "as `legato ledger sql` explains it"))
-    database.execute(f"create view {SILVER} as {_silver(tables, last)}")
+    _add_view(database, SILVER, {group: _silver(files) for group, files in made.items()})
+    for name in sorted({name for files in made.values() for name in files.gold}):
+        parts = {
+            group: f"select * from {_read(files.gold[name])}" for group, files in made.items() if name in files.gold
+        }
+        doubled = name.replace('"', '""')
+        _add_view(database, f'{GOLD}."{doubled}"', parts)
+        found.append(MadeTable(f"{GOLD}.{name}", "as `legato ledger sql` explains it"))
     return found
 
 
-def _last_batch(tables: Path) -> int:
-    done = (tables / "parts" / LAST_PART).glob("batch=*/_SUCCESS")
-    last = max((int(path.parent.name.removeprefix("batch=")) for path in done), default=None)
-    if last is None:
-        raise ConfigError(f"The tables in {tables} are not made yet: let legato ledger run finish a portion.")
-    return last
-
-
-def _silver(tables: Path, last: int) -> str:
-    files = _literal(tables / SILVER / "*" / "*" / "*.parquet")
-    read = (
-        f"read_parquet({files}, union_by_name = true, hive_partitioning = true, "
-        "hive_types = {'batch': integer, 'open': boolean})"
+def _add_view(database: DuckDBPyConnection, name: str, parts: Mapping[str, str]) -> None:
+    named = (
+        f"select {_literal(group)} as {GROUP_COLUMN}, * from ({sql})" if group else sql for group, sql in parts.items()
     )
+    database.execute(f"create view {name} as {' union all by name '.join(named)}")
+
+
+def _silver(made: MadeFiles) -> str:
+    if made.silver:
+        # Partitions of DuckDB's own would be any `NAME=VALUE` of the path, such as `broker_group=orders`.
+        place = r"regexp_extract(filename, '/batch=(\d+)/open=(\w+)/[^/]*$', {})"
+        rows = f"""select * exclude (filename), {place.format(1)}::integer as batch, {place.format(2)}::boolean as open
+                   from {_read(made.silver, "filename = true")}"""
+    else:
+        columns = ", ".join(f"null::{kind} as {name}" for name, kind in MESSAGE_TYPES.items())
+        rows = f"select {columns}, null::integer as batch, null::boolean as open where false"
     return f"""
         select n.destination, n.kind, coalesce(n.temporary, false) as temporary, s.* exclude (open, batch), s.open,
                make_timestamp(s.stored_us) as stored_at, make_timestamp(s.delivered_us) as delivered_at,
                make_timestamp(s.left_us) as left_at, s.batch
-        from {read} s left join {GOLD}.queue_names n using (queue)
-        where s.batch <= {last} and (not s.open or s.batch = {last})"""
+        from ({rows}) s left join {_read(made.gold[NAMES])} n using (queue)"""
 
 
-def _literal(path: Path) -> str:
-    return "'" + str(path).replace("'", "''") + "'"
+def _read(files: Iterable[Path], *options: str) -> str:
+    said = ", ".join(("union_by_name = true", "hive_partitioning = false", *options))
+    return f"read_parquet([{', '.join(map(_literal, files))}], {said})"
+
+
+def _literal(text: object) -> str:
+    return "'" + str(text).replace("'", "''") + "'"
 
 
 def described(

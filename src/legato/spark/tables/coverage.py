@@ -8,7 +8,6 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
-from legato.spark.checks.log import positions_missing
 from legato.store.segment_names import SegmentSpan, gaps, span_of
 
 
@@ -71,6 +70,8 @@ def missing_commits(tables: Path) -> list[SegmentSpan]:
 
 def complaints_of(tables: Path) -> list[str]:
     """What to say of tables that are not made of the whole log."""
+    from legato.spark.checks.log import positions_missing  # Who asks tables with DuckDB may have no Spark.
+
     sentence = f"{positions_missing.wording.one} {positions_missing.wording.remedy}"
     return [
         sentence.format(first_missing=span.first, last_missing=span.last, segment=span.file_name)
