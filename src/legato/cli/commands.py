@@ -91,12 +91,17 @@ class Commands(typer.Typer):
 
     Args:
         cls: what the commands are gathered in.
+        epilog: the end of the help, as plain text.
         settings: see `typer.Typer`.
     """
 
-    def __init__(self, *, cls: type[CommandGroup] = CommandGroup, **settings: Any) -> None:
+    def __init__(self, *, cls: type[CommandGroup] = CommandGroup, epilog: str | None = None, **settings: Any) -> None:
         super().__init__(
-            cls=cls, no_args_is_help=True, context_settings={"help_option_names": ["-h", "--help"]}, **settings
+            cls=cls,
+            no_args_is_help=True,
+            context_settings={"help_option_names": ["-h", "--help"]},
+            epilog=None if epilog is None else escape(epilog),  # As in `help_of`.
+            **settings,
         )
 
     def command(self, name: str | None = None, **settings: Any) -> Callable[[F], F]:

@@ -36,6 +36,12 @@ def test_a_help_says_all_that_the_docstring_says_and_has_an_example(path: tuple[
     assert "{" not in next(line for line in shown.splitlines() if "Usage:" in line)
 
 
+def test_the_end_of_a_help_is_shown_as_it_is_written() -> None:
+    """`legato[demo]` was shown as `legato`."""
+    shown = CliRunner().invoke(app, ["--help"], env={"COLUMNS": "10000", "TERM": "dumb"}).output
+    assert "`legato demo` (with Java 17 and legato[demo]) shows all of it at work." in shown
+
+
 def test_each_example_is_a_line_and_a_command_that_there_is() -> None:
     group = get_command(app)
     for path, command in ALL.items():
