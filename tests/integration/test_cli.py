@@ -148,6 +148,8 @@ def test_a_broker_that_is_not_there_is_a_sentence_not_a_trace() -> None:
         (["audit", ".", "--report", "."], ". is a directory. The result needs the name of a file."),
         (["audit", ".", "--from", "2026-02-02", "--to", "2026-01-01"], "2026-02-02 00:00:00"),
         (["story", "ID:1", "nowhere"], "There is no directory nowhere."),
+        (["store", "backup", "nowhere", "/proc"], "A file system is mounted at /proc: name a new directory in it."),
+        (["store", "restore", "nowhere", "/proc/self"], "/proc/self is a symbolic link: name the directory itself"),
         (["status", "--store", "nowhere"], "There is no directory nowhere:"),
         (["queue", "import", "tea", "nowhere"], "There is no file nowhere."),
         (["console", "--store", "nowhere"], "There is no directory nowhere:"),

@@ -11,6 +11,7 @@ from legato.cli.commands import Commands
 from legato.cli.confirmation import messages
 from legato.cli.options import JsonOption
 from legato.cli.output import say, say_json
+from legato.errors import ConfigError
 
 if TYPE_CHECKING:
     from legato.store.backup import Contents
@@ -59,6 +60,7 @@ def backup(
     from legato.store import backup as backups
     from legato.store.backup_files import LEDGER_NAME
 
+    _see_that_it_can_be_named(to)
     if is_uri(store):
         if ledger_directory is not None:
             raise typer.BadParameter(
@@ -93,6 +95,7 @@ def restore(
     from legato.store import backup as backups
     from legato.store.base import FORMAT_VERSION
 
+    _see_that_it_can_be_named(store)
     manifest = backups.restore(backup, store)
     say(f"restored {store} as of commit {manifest.log_position} of epoch {manifest.epoch}")
     if manifest.format != FORMAT_VERSION:
@@ -124,6 +127,18 @@ def verify(
     say(f"{path}: {_sentence(contents)}")
     if contents.format != FORMAT_VERSION:
         say(f"it has format {contents.format}: a copy of it was migrated to format {FORMAT_VERSION} and read")
+
+
+def _see_that_it_can_be_named(directory: Path) -> None:
+    """Refuse at once what a finished copy could not be renamed to, however empty it is.
+
+    Raises:
+        ConfigError: it is a mount point or a symbolic link.
+    """
+    if directory.is_symlink():
+        raise ConfigError(f"{directory} is a symbolic link: name the directory itself, which is new or empty.")
+    if directory.is_mount():
+        raise ConfigError(f"A file system is mounted at {directory}: name a new directory in it.")
 
 
 def _sentence(contents: Contents) -> str:
