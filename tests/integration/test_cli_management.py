@@ -15,6 +15,7 @@ from pyspark.sql.types import StringType, StructType
 from typer.testing import CliRunner
 
 from legato.cli.main import app
+from legato.cli.management import missing_queue
 from legato.client import ConnectionFactory
 from legato.spark.connector.options import sink_options
 from legato.spark.connector.sink import StreamSink
@@ -88,6 +89,14 @@ def test_what_destroys_says_so_and_does_nothing_unless_it_is_confirmed(
         assert legato(broker, *words, "--yes").stdout == "deleted topic kept\n"
     if words[0] == "queue":
         assert json.loads(legato(broker, "queue", "show", "kept", "--json").stdout)["depth"] == 2
+
+
+def test_who_asks_whether_a_queue_is_there_leaves_no_session_behind(broker: Server) -> None:
+    url = f"amqp://127.0.0.1:{broker.port}"
+    with ConnectionFactory(url).create_connection() as connection:
+        connection.start()
+        assert missing_queue(connection, url, "never.there") is not None
+        assert "session" not in repr(connection)
 
 
 def test_on_a_terminal_the_question_is_asked_and_no_is_the_default(broker: Server) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -44,9 +45,8 @@ def missing_queue(connection: Connection, url: str, name: str) -> str | None:
     from legato.client.management import Requester
 
     try:
-        asking = Requester(connection, "the broker")
-        asking.request("read", "queue", name, {})
-        asking.close()
+        with closing(Requester(connection, "the broker")) as asking:
+            asking.request("read", "queue", name, {})
     except JMSError as error:
         return _like(url, "queue", name) if str(error) == f"There is no queue {name!r}." else None
     return None
