@@ -99,6 +99,16 @@ def test_who_asks_whether_a_queue_is_there_leaves_no_session_behind(broker: Serv
         assert "session" not in repr(connection)
 
 
+def test_without_a_terminal_no_editor_is_opened_for_a_dead_letter(broker: Server) -> None:
+    with ConnectionFactory(f"amqp://127.0.0.1:{broker.port}").create_connection() as connection:
+        session = connection.create_session()
+        session.create_producer(session.create_queue("DLQ.edited")).send(session.create_text_message("tea"))
+    environment = {"LEGATO_URL": f"amqp://127.0.0.1:{broker.port}", "VISUAL": "", "EDITOR": ""}
+    answer = run_legato("dlq", "edit", "DLQ.edited", "ID:", environment=environment)
+    assert (answer.returncode, answer.stdout) == (2, "")
+    assert "give the new body with --set or --file" in answer.stderr
+
+
 def test_on_a_terminal_the_question_is_asked_and_no_is_the_default(broker: Server) -> None:
     legato(broker, "queue", "create", "asked")
     for answer, told in ((b"\n", b"nothing was changed"), (b"y\n", b"deleted queue asked")):

@@ -8,6 +8,7 @@ import os
 import shlex
 import socket
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Iterable, Iterator
@@ -19,7 +20,7 @@ import typer
 from legato.cli.commands import Commands
 from legato.cli.options import URL_DEFAULT, JsonOption, UrlOption
 from legato.cli.output import say, say_lines
-from legato.errors import JMSError
+from legato.errors import ConfigError, JMSError
 from legato.quoting import quoted, sentence
 
 if TYPE_CHECKING:
@@ -382,7 +383,10 @@ def _partition(found: list[Letter], to: str, *, force: bool) -> tuple[list[Lette
 
 
 def _in_editor(body: Any) -> Any:
-    editor = os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi"
+    editor = os.environ.get("VISUAL") or os.environ.get("EDITOR")
+    if not editor and not sys.stdin.isatty():
+        raise ConfigError("There is no terminal for an editor: give the new body with --set or --file.")
+    editor = editor or "vi"
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory) / "body.json"
         path.write_text(_pretty(body), encoding="utf-8")
