@@ -91,6 +91,33 @@ def test_what_destroys_says_so_and_does_nothing_unless_it_is_confirmed(
         assert json.loads(legato(broker, "queue", "show", "kept", "--json").stdout)["depth"] == 2
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["movable", "elsewhere", "--selector", "customer ="],
+        ["movable", "movable"],
+        ["movable", "subscription://nobody/nothing"],
+    ],
+)
+def test_a_trial_run_of_a_move_refuses_what_the_move_would(broker: Server, words: list[str]) -> None:
+    legato(broker, "queue", "create", "movable")
+    refused, tried = legato(broker, "queue", "move", *words), legato(broker, "queue", "move", *words, "--dry-run")
+    assert refused.returncode == 1
+    assert (tried.returncode, tried.stdout) == (1, "")
+    assert tried.stderr.startswith(refused.stderr.rstrip())
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["queue", "create", ""], ["queue", "purge", "", "--yes"], ["topic", "show", ""], ["queue", "move", "a", ""]],
+)
+def test_an_empty_name_is_a_mistake_of_use(broker: Server, words: list[str]) -> None:
+    """As of a variable of the shell that is not set."""
+    answer = legato(broker, *words)
+    assert answer.returncode == 2
+    assert "it is empty" in answer.stderr
+
+
 def test_who_asks_whether_a_queue_is_there_leaves_no_session_behind(broker: Server) -> None:
     url = f"amqp://127.0.0.1:{broker.port}"
     with ConnectionFactory(url).create_connection() as connection:

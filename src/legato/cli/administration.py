@@ -11,7 +11,22 @@ from legato.cli.management import request, rows
 from legato.cli.output import say, say_json
 from legato.quoting import quoted
 
-NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="Its name, as lists show it.", show_default=False)]
+
+def not_empty(name: str) -> str:
+    """The name that was given: an empty one, as of a variable of the shell that is not set, names nothing.
+
+    Raises:
+        typer.BadParameter: it is empty.
+    """
+    if not name:
+        raise typer.BadParameter("it is empty")
+    return name
+
+
+NameArgument = Annotated[
+    str,
+    typer.Argument(metavar="NAME", help="Its name, as lists show it.", show_default=False, callback=not_empty),
+]
 PatternArgument = Annotated[
     str,
     typer.Argument(

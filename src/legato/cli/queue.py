@@ -8,12 +8,12 @@ from typing import Annotated, Literal
 
 import typer
 
-from legato.cli.administration import NameArgument, PatternArgument, list_nodes, purge_node, show, tell
+from legato.cli.administration import NameArgument, PatternArgument, list_nodes, not_empty, purge_node, show, tell
 from legato.cli.commands import Commands
 from legato.cli.confirmation import DryRunOption, YesOption, confirm, confirm_on_terminal, messages
 from legato.cli.management import request
 from legato.cli.options import URL_DEFAULT, JsonOption, UrlOption
-from legato.errors import ConfigError
+from legato.errors import ConfigError, JMSError
 from legato.quoting import quoted
 
 app = Commands(
@@ -78,7 +78,12 @@ def purge(
 @app.command("move")
 def move(
     name: NameArgument,
-    to: Annotated[str, typer.Argument(metavar="TO", help="Where to: a queue, or topic://NAME.", show_default=False)],
+    to: Annotated[
+        str,
+        typer.Argument(
+            metavar="TO", help="Where to: a queue, or topic://NAME.", show_default=False, callback=not_empty
+        ),
+    ],
     selector: Annotated[
         str,
         typer.Option(
@@ -96,6 +101,7 @@ def move(
     """
 
     def what() -> str:
+        _refuse_impossible_move(url, name, to, selector)
         of_them = f"{messages(request(url, 'read', 'queue', name)['depth'])} of queue {name} to {to}"
         if limit:
             of_them = f"at most {limit:,} of the {of_them}"
@@ -105,6 +111,22 @@ def move(
         return
     moved = request(url, "move", "queue", name, to=to, selector=selector, limit=limit)["moved"]
     tell(f"moved {messages(moved)} from {name} to {to}")
+
+
+def _refuse_impossible_move(url: str, name: str, to: str, selector: str) -> None:
+    """Refuse what the broker would: a trial run must not promise it.
+
+    Raises:
+        JMSError: the selector is none, or there is nothing to move to.
+    """
+    from legato.selectors.selector import compile_selector
+
+    if selector.strip():
+        compile_selector(selector)
+    if to == name:
+        raise JMSError("A queue's messages cannot be moved to itself.")
+    if to.startswith(("subscription://", "volatile://")):
+        request(url, "read", "subscription", to)
 
 
 @app.command("pause")
