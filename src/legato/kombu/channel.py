@@ -148,7 +148,12 @@ class Channel(base.StdChannel):  # type: ignore[misc]
             if found is not None:
                 return queue_declare_ok_t(name, 0, 0)
             raise
-        return queue_declare_ok_t(name, view["depth"], view["consumers"])
+        # As AMQP 0.9.1 counts: what nobody has yet.
+        return queue_declare_ok_t(name, max(view["depth"] - view["in_flight"], 0), self._consumers_of(name, view))
+
+    def _consumers_of(self, name: str, view: Any) -> int:
+        """How many consumers a queue has; that of this channel's `basic_get` is none to kombu."""
+        return int(view["consumers"]) - (name in self._getters)
 
     def _manage(self, operation: str, name: str) -> Any:
         with translated():
@@ -220,7 +225,7 @@ class Channel(base.StdChannel):  # type: ignore[misc]
             try:
                 if if_unused or if_empty:
                     view = self._manage("read", queue)
-                    if (if_unused and view["consumers"]) or (if_empty and view["depth"]):
+                    if (if_unused and self._consumers_of(queue, view)) or (if_empty and view["depth"]):
                         return
                 self._manage("delete", queue)
             except ChannelRefusedError as error:

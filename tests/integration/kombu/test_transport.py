@@ -334,10 +334,22 @@ def test_queues_can_be_measured_purged_and_deleted(running: LocalBroker, connect
     for _ in range(3):
         channel.Producer().publish("x", exchange="managed", routing_key="m")
     assert queue.queue_declare(passive=True).message_count == 3
+    got = queue.get()
+    assert got is not None
+    assert tuple(queue.queue_declare(passive=True)) == ("managed", 2, 0), "as RabbitMQ counts"
+    got.requeue()
+    until(lambda: queue.queue_declare(passive=True).message_count == 3)
     assert queue.purge() == 3
     assert running.waiting("managed") == 0
     channel.Producer().publish("x", exchange="managed", routing_key="m")
-    queue.delete()
+    queue.delete(if_empty=True)
+    assert running.waiting("managed") == 1
+    with connect().channel() as other:
+        other.basic_consume("managed")
+        queue.delete(if_unused=True)
+        assert running.waiting("managed") == 1
+    until(lambda: queue.queue_declare(passive=True).consumer_count == 0)
+    queue.delete(if_unused=True)
     assert running.waiting("managed") == 0
     assert ("managed", "managed", "m") not in set(channel.list_bindings())
     assert Queue("never", channel=channel).purge() == 0
