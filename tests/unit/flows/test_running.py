@@ -73,7 +73,7 @@ def test_what_is_called_with_is_read_at_the_call() -> None:
 
 
 def test_a_message_of_another_class_is_refused() -> None:
-    with pytest.raises(MessageFormatError, match="no int"):
+    with pytest.raises(MessageFormatError, match="not JSON of type int"):
         run(counting(), envelope_to("Count", "many"))
 
 

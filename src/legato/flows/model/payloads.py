@@ -1,14 +1,18 @@
-"""Payloads: requests, replies and states as JSON, checked against their classes."""
+"""Payloads: requests, replies and states as JSON, checked against their classes.
+
+What msgspec knows goes straight to it; models of pydantic, and what has one in it, as the client does it.
+"""
 
 from __future__ import annotations
 
-import dataclasses
+import contextlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
 
-from legato.errors import MessageFormatError, StateVersionError
+from legato.client.messages.json_text import is_class, is_model, json_text, read_json
+from legato.errors import StateVersionError
 from legato.flows.model.envelope import Saved
 
 Upcaster = Callable[[dict[str, Any]], dict[str, Any]]
@@ -21,10 +25,9 @@ def to_json(value: object) -> msgspec.Raw:
     Raises:
         MessageFormatError: it cannot be.
     """
-    try:
+    with contextlib.suppress(TypeError, ValueError):
         return msgspec.Raw(msgspec.json.encode(value))
-    except (TypeError, ValueError, msgspec.MsgspecError) as error:
-        raise MessageFormatError(f"A {type(value).__name__} cannot be sent as JSON: {error}.") from error
+    return msgspec.Raw(json_text(value).encode())
 
 
 def from_json(data: msgspec.Raw, kind: Any) -> Any:
@@ -33,11 +36,9 @@ def from_json(data: msgspec.Raw, kind: Any) -> Any:
     Raises:
         MessageFormatError: the JSON is not of this kind.
     """
-    try:
+    with contextlib.suppress(msgspec.MsgspecError):
         return msgspec.json.decode(data, type=kind)
-    except msgspec.MsgspecError as error:
-        name = getattr(kind, "__name__", str(kind))
-        raise MessageFormatError(f"What came is no {name}: {error}.") from error
+    return read_json(bytes(data), kind)
 
 
 def load_state(saved: Saved, kind: Any, version: int, upcasters: Mapping[int, Upcaster], owner: str) -> Any:
@@ -95,8 +96,8 @@ def check_state(kind: Any, what: str) -> None:
     make: Callable[[], object] = kind
     try:
         make()
-    except TypeError as error:
-        if isinstance(kind, type) and (dataclasses.is_dataclass(kind) or issubclass(kind, msgspec.Struct)):
+    except (TypeError, ValueError) as error:
+        if is_class(kind) and is_model(kind):
             raise TypeError(f"{what}: every field of a state needs a default ({error}).") from error
         raise TypeError(
             f"{what}: {kind} cannot be made without arguments, and an endpoint begins with a new state; name a class "
