@@ -194,6 +194,18 @@ class Consumer:
             return len(self.held)
         return sum(entry.count - entry.settled if isinstance(entry, MessageRun) else 1 for entry in self.held.values())
 
+    def had_of(self, seqs: set[int]) -> set[int]:
+        """Those of the messages that it has, or is to get before all others; runs stay whole."""
+        found = {message.seq for message in self.first if message.seq in seqs}
+        if not self.runs:
+            return found | (seqs & self.held.keys())
+        for entry in self.held.values():
+            if isinstance(entry, MessageRun):
+                found |= seqs.intersection(range(entry.seq + entry.settled, entry.seq + entry.count))
+            elif entry.seq in seqs:
+                found.add(entry.seq)
+        return found
+
     def copies_of_unsettled(self) -> list[Message]:
         """Messages that say what is known of those that it has, whatever they are objects of."""
         found: list[Message] = []

@@ -292,12 +292,16 @@ class Queue:
         for lane in self.order:
             lane.unload()
 
-    def has_holder(self, seq: int) -> bool:
-        """Whether a consumer has the message `seq`, or it is kept for one."""
-        return any(
-            seq in consumer.unsettled or any(message.seq == seq for message in consumer.first)
-            for consumer in self.consumers
-        ) or any(seq in reservation.messages for reservation in self.reservations.values())
+    def held_of(self, seqs: set[int]) -> set[int]:
+        """Those of the messages that a consumer has, or that are kept for one; each of these is looked at once."""
+        found: set[int] = set()
+        if not seqs:
+            return found
+        for consumer in self.consumers:
+            found |= consumer.had_of(seqs)
+        for reservation in self.reservations.values():
+            found |= seqs & reservation.messages.keys()
+        return found
 
     def taken_by(self, seq: int, archive: Archive) -> tuple[str, str] | None:
         """Consumer that took the message `seq` after others had it, by container and link; None if unknown."""

@@ -101,13 +101,10 @@ class Receivers:
             consumer.first.append(claimed[seq])
             if group := self._kernel.group_of(claimed[seq]):
                 queue.groups.claim(group, consumer)
-        in_transactions = self._transactions.held_in(queue)
+        missing = held - claimed.keys()
+        had = queue.held_of(missing) | self._transactions.held_in(queue)
         mine = (None, (consumer.container, consumer.name))
-        return [
-            seq
-            for seq in sorted(held - claimed.keys())
-            if queue.has_holder(seq) or seq in in_transactions or queue.taken_by(seq, self._kernel.archive) not in mine
-        ]
+        return [seq for seq in sorted(missing) if seq in had or queue.taken_by(seq, self._kernel.archive) not in mine]
 
     def _claim(self, queue: Queue, seqs: set[int]) -> dict[int, Message]:
         claimed: dict[int, Message] = {}
