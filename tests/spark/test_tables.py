@@ -5,7 +5,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from pyspark.errors import StreamingQueryException
+from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from typer.testing import CliRunner
 
@@ -23,7 +23,7 @@ from legato.spark.summaries.message_summary_sql import lifecycle
 from legato.spark.tables import delta
 from legato.spark.tables.coverage import complaints_of
 from legato.spark.tables.gold import ACTIVITY, NAMES, SETTLED, VIEWS
-from legato.spark.tables.gold_tables import read_table
+from legato.spark.tables.gold_tables import read_table, write_gold
 from legato.spark.tables.ledger_tables import LedgerTables
 from tests.spark.conftest import MakeFacts
 from tests.spark.history import DEAD, INVOICES, ORDERS, SECOND_TXN, history, idle_takeover, ms_us
@@ -308,6 +308,19 @@ def test_delta_tables_hold_what_the_parquet_tables_hold_and_each_portion_once(
     assert sorted(places) == sorted((row["queue"], row["seq"], row["open"]) for row in made.silver().collect())
     for step in VIEWS:
         assert rows(read_table(spark, tables, step.name)) == rows(made.view(step)), step.name
+
+
+def test_a_table_of_gold_is_there_until_the_next_one_is_whole(spark: SparkSession, tmp_path: Path) -> None:
+    """Spark's `overwrite` removes it first: who asked meanwhile, or after a crash, found none."""
+    path = tmp_path / "gold" / "audit"
+    spark.range(2).coalesce(1).write.parquet(str(path))  # as former versions wrote it
+    write_gold(spark.range(3), path, 0, as_delta=False)
+    with pytest.raises(PySparkException, match="cut short"):
+        write_gold(spark.range(1).selectExpr("raise_error('cut short') as id"), path, 1, as_delta=False)
+    assert rows(read_table(spark, tmp_path, "audit")) == [(0,), (1,), (2,)]
+    write_gold(spark.range(5, 6), path, 1, as_delta=False)
+    assert rows(read_table(spark, tmp_path, "audit")) == [(5,)]
+    assert {file.name for file in path.iterdir()} == {"part-00000.parquet", "_SUCCESS"}
 
 
 def test_a_table_of_gold_that_is_not_there_is_refused(spark: SparkSession, tmp_path: Path) -> None:

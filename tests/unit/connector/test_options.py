@@ -1,6 +1,8 @@
 """Options are checked before anything is connected, and errors name them."""
 
+import re
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
@@ -11,7 +13,7 @@ from legato.errors import ConfigError
 from legato.spark.connector.batch import LAST, BatchReader, bounds_of
 from legato.spark.connector.options import sink_options, source_options
 from legato.spark.connector.requests import Patience
-from legato.spark.connector.rows import ddl
+from legato.spark.connector.rows import ddl, spark_types
 from legato.spark.connector.stream import StreamReader
 from pyspark_legato.source import LegatoDataSource
 
@@ -96,11 +98,27 @@ def test_options_are_read_whatever_their_case() -> None:
         ({"queue": "a", "columns": "body", "includeBody": "false"}, "columns names 'body'"),
         ({"queue": "a", "jms.prefetch": "few"}, "prefetch"),
         ({"queue": "a", "jms.colour": "red"}, "colour"),
+        ({"queue": "a", "jms.client_id": "me"}, "a client id is for one connection: leave client_id out"),
+        ({"queue": "a", "url": f"{URL}?client_id=me"}, "a client id is for one connection: leave client_id out"),
+        ({"queue": "a", "minPartitions": "-1"}, "minPartitions wants a whole number, 0 or more, not '-1'"),
     ],
 )
 def test_what_cannot_be_used_is_named(given: dict[str, str], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         source_options({"url": URL} | given)
+
+
+def test_the_columns_are_of_the_types_that_the_reference_says() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "reference" / "spark.md").read_text()
+    told = [
+        (name, kind)
+        for names, kind in re.findall(
+            r"^\| (`\w+`(?:, `\w+`)*) \| `([\w<>, ]+)`", page.partition("| Column | Type |")[2], re.MULTILINE
+        )
+        for name in re.findall(r"\w+", names)
+    ]
+    types = spark_types(source_options({"url": URL, "queue": "a"}))
+    assert told == [(name, kind.lower()) for name, kind in types.items()]
 
 
 def test_options_for_tls_are_the_clients() -> None:
@@ -120,9 +138,9 @@ def test_credentials_go_into_the_url() -> None:
 
 def test_options_of_the_client_go_into_the_url() -> None:
     for url in (URL, f"{URL}?connect_attempts=3"):
-        options = source_options({"url": url, "queue": "a", "jms.reconnect_attempts": "7", "jms.client_id": "a&b"})
+        options = source_options({"url": url, "queue": "a", "jms.reconnect_attempts": "7", "jms.password_file": "a&b"})
         told = parse_uri(options.url).options
-        assert (told.reconnect_attempts, told.client_id) == (7, "a&b")
+        assert (told.reconnect_attempts, told.password_file) == (7, "a&b")
 
 
 def test_how_long_the_broker_is_tried_is_said_for_all_that_asks_it() -> None:

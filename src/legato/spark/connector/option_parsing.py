@@ -139,10 +139,10 @@ SOURCE_READERS: dict[str, tuple[str, Reader, str]] = {
     "startingoffsetsbytimestampstrategy": ("starting_times_strategy", str, " or ".join(TIMES_STRATEGIES)),
     "maxoffsetspertrigger": ("max_offsets_per_trigger", _count, "a whole number, 0 for no limit"),
     "maxmessagespertrigger": ("max_offsets_per_trigger", _count, "a whole number, 0 for no limit"),
-    "minoffsetspertrigger": ("min_offsets_per_trigger", _count, "a whole number"),
+    "minoffsetspertrigger": ("min_offsets_per_trigger", _count, "a whole number, 0 or more"),
     "maxtriggerdelay": ("max_trigger_delay_ms", _duration_ms, "a time such as 15m, 10 minutes, 30s or 500ms"),
     "maxbytespertrigger": ("max_bytes_per_trigger", _count, "a whole number, 0 for no limit"),
-    "minpartitions": ("min_partitions", _count, "a whole number"),
+    "minpartitions": ("min_partitions", _count, "a whole number, 0 or more"),
     "maxrecordsperpartition": ("max_records_per_partition", _count, "a whole number, 0 for no limit"),
     "failondataloss": ("fail_on_data_loss", _boolean, "true or false"),
     "includeproperties": ("include_properties", _boolean, "true or false"),
@@ -156,7 +156,7 @@ SOURCE_READERS: dict[str, tuple[str, Reader, str]] = {
     "pollintervalms": ("poll_interval_ms", _count, "milliseconds"),
     "tailprobecachems": ("poll_interval_ms", _count, "milliseconds"),
     "polltimeoutms": ("poll_timeout_ms", _positive, "milliseconds, more than 0"),
-    "fetchoffset.numretries": ("retries", _count, "a whole number"),
+    "fetchoffset.numretries": ("retries", _count, "a whole number, 0 or more"),
     "fetchoffset.retryintervalms": ("retry_interval_ms", _count, "milliseconds"),
 }
 _SPELLING = {

@@ -323,5 +323,8 @@ def _check_url(values: dict[str, Any], texts: Mapping[str, str], otherwise: str 
     said |= {TLS_OPTIONS[name]: text for name, text in texts.items() if name in TLS_OPTIONS}
     if said:
         url += ("&" if "?" in url else "?") + urlencode(said)
-    parse_uri(url)
+    if parse_uri(url).options.client_id is not None:
+        raise ConfigError(
+            "Driver and tasks connect by themselves, and a client id is for one connection: leave client_id out."
+        )
     values["url"] = url

@@ -1,5 +1,7 @@
 """Gold tables on disk: written anew for each portion, read by name, as Parquet or Delta."""
 
+import os
+import shutil
 from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
@@ -8,6 +10,11 @@ from legato.errors import ConfigError
 from legato.spark.tables import delta, flow_tables
 from legato.spark.tables.gold import VIEWS
 from legato.spark.tables.united import groups_in, united
+
+_NEW = "_gold"
+"""Directory of tables that are being written, beside `gold`."""
+_FILE, _DONE = "part-00000.parquet", "_SUCCESS"
+"""The only file of a table, and Spark's sign that it is whole."""
 
 
 def write_gold(table: DataFrame, path: Path, batch: int, *, as_delta: bool) -> None:
@@ -20,7 +27,24 @@ def write_gold(table: DataFrame, path: Path, batch: int, *, as_delta: bool) -> N
     if as_delta:
         delta.replace(path, batch, table.toArrow())
     else:
-        table.coalesce(1).write.mode("overwrite").parquet(str(path))
+        # Spark would remove the table first, and who asks for it meanwhile, or after a crash, would find none.
+        new = path.parent.parent / _NEW / path.name
+        table.coalesce(1).write.mode("overwrite").parquet(str(new))
+        _put_in_place(new, path)
+
+
+def _put_in_place(new: Path, path: Path) -> None:
+    path.mkdir(parents=True, exist_ok=True)
+    for former in {*path.iterdir()} - {path / _FILE, path / _DONE}:
+        # Of former versions, which left the names to Spark.
+        if former.is_dir():
+            shutil.rmtree(former)
+        else:
+            former.unlink()
+    for written in new.glob("*.parquet"):
+        os.replace(written, path / _FILE)
+    (path / _DONE).touch()
+    shutil.rmtree(new)
 
 
 def read_table(spark: SparkSession, tables: Path, name: str) -> DataFrame:
