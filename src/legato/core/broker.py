@@ -227,7 +227,7 @@ class Broker:
         self.dispatcher.unmarked |= {queue for queue in outcome.unloaded if queue.consumers}
         for queue in in_order(outcome.touched):
             if queue.limited:
-                self.drop_oldest.enforce(queue)
+                self.drop_oldest.enforce(queue, commit)
             self.dispatcher.dispatch(queue)
         self.backpressure.announce(commit, self.directory.by_number)
         self.browsers.show_early()

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from legato import limits
 from legato.core.consumers import Consumer
-from legato.core.fact_runs import numbers_of
+from legato.core.fact_runs import numbers_of, size_of
 from legato.core.facts import (
     AnyFact,
     MessageConsumed,
@@ -19,6 +19,7 @@ from legato.core.facts import (
     MessagesStored,
     MessageStored,
     MessageTaken,
+    RunStored,
 )
 from legato.core.lanes import LANE_SHIFT
 from legato.core.message import Message, MessageRun, RunPart
@@ -38,6 +39,7 @@ class Commit:
     """
 
     __slots__ = (
+        "_came",
         "acknowledged",
         "awaited",
         "bodies",
@@ -83,6 +85,8 @@ class Commit:
         """Queues, topics and subscriptions that came to be."""
         self.awaited = False
         """Whether somebody waits for its end, though it may have no facts."""
+        self._came: dict[int, tuple[int, int]] | None = None
+        """How many messages each queue gets, and their bytes; not counted before somebody asks."""
 
     def __bool__(self) -> bool:
         return bool(self.facts or self.awaited or self.returned or self.chunks or self.ended)
@@ -175,6 +179,12 @@ class Commit:
         """Sequences that this commit takes from the queue, or gives back to it."""
         return self.taken(queue) | {message.seq for message in self.returned if message.queue is queue}
 
+    def came_to(self, queue: Queue) -> tuple[int, int]:
+        """How many messages the queue got with this commit, which is durable, and their bytes."""
+        if self._came is None:
+            self._came = _came(self.facts)
+        return self._came.get(queue.id, (0, 0))
+
     def numbers(self) -> set[tuple[int, int]]:
         """The messages of numbered producers that it stores: producer and number."""
         numbers: set[tuple[int, int]] = set()
@@ -202,3 +212,24 @@ class Commit:
         self.queues |= newer.queues
         self.created += newer.created
         self.awaited = self.awaited or newer.awaited
+
+
+def _came(facts: Sequence[AnyFact]) -> dict[int, tuple[int, int]]:
+    counted: dict[int, tuple[int, int]] = {}
+
+    def add(queue: int, count: int, size: int) -> None:
+        counts, sizes = counted.get(queue, (0, 0))
+        counted[queue] = (counts + count, sizes + size)
+
+    for fact in facts:
+        match fact:
+            case MessageStored():
+                add(fact.queue, 1, fact.size)
+            case MessagesStored():
+                add(fact.queue, fact.count, size_of(fact))
+            case RunStored():
+                add(fact.queue, fact.count, fact.size)
+            case MessagePublished():
+                for queue in fact.subscriptions:
+                    add(queue, 1, fact.size)
+    return counted

@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Callable
 
 from legato import limits
+from legato.core.commit import Commit
 from legato.core.kernel import Kernel
 from legato.core.lanes import Lane
 from legato.core.message import Message
@@ -25,13 +26,19 @@ class DropOldest:
         self._unfinished: dict[Queue, dict[Lane, int]] = {}
         """Queues with more to drop than one slice of a turn, and where to read on in lanes without windows."""
 
-    def enforce(self, queue: Queue) -> None:
-        """Drop what is too much: the lowest priority first, the oldest of that first; never what somebody has.
+    def enforce(self, queue: Queue, commit: Commit) -> None:
+        """Drop what is too much after a commit: the lowest priority first, the oldest of that first; never what
+        somebody has.
 
-        Where a limit was lowered that may be a whole backlog: what is beyond a slice of this turn is for `go_on`.
+        As much as came with the commit goes at once, else the queue would grow for as long as producers go on. Where a
+        limit was lowered there may be a whole backlog besides: what of that is beyond a slice is for `go_on`.
         """
-        if queue not in self._unfinished:
-            self._drop(queue, {}, self._kernel.begin_slice())
+        places = self._unfinished.pop(queue, {})
+        if queue.settings.when_full == "drop-oldest" and _is_over(queue):
+            count, size = commit.came_to(queue)
+            budget = limits.SCAN_MESSAGES + count
+            owed_bytes = size if queue.settings.max_bytes else 0
+            self._drop(_Slice(queue, self._kernel.archive, places, budget, owed_bytes))
 
     def review(self, queue: Queue) -> None:
         """Its settings changed: what is too much now is for `go_on`, there may be many such queues."""
@@ -44,24 +51,26 @@ class DropOldest:
         is_over = self._kernel.begin_slice()
         while self._unfinished and not is_over():
             queue = next(iter(self._unfinished))
-            self._drop(queue, self._unfinished.pop(queue), is_over)
+            places = self._unfinished.pop(queue)
+            self._drop(_Slice(queue, self._kernel.archive, places, limits.SCAN_MESSAGES, time_is_over=is_over))
             if queue in self._unfinished:
                 break
         if self._unfinished:
             self._kernel.scan_again()
 
-    def _drop(self, queue: Queue, places: dict[Lane, int], is_over: Callable[[], bool]) -> None:
+    def _drop(self, piece: _Slice) -> None:
+        queue = piece.queue
         if queue.settings.when_full != "drop-oldest" or queue.deleted:
             return
-        piece = _Slice(queue, self._kernel.archive, places, is_over)
         for lane in reversed(queue.order):
             while piece.wants_more:
                 oldest = piece.oldest(lane)
                 if oldest is None:
                     break
+                piece.owed_bytes -= oldest.size
                 self._router.drop(oldest, "dropped")
         if piece.is_cut_short:
-            self._unfinished[queue] = places
+            self._unfinished[queue] = piece.places
             self._kernel.scan_again()
         if not queue.consumers:
             queue.unload()
@@ -70,28 +79,45 @@ class DropOldest:
 class _Slice:
     """One slice of what is dropped from a queue.
 
+    Args:
+        budget: how many messages it may look at, at least.
+        owed_bytes: it goes on until so many are dropped.
+        time_is_over: whether it has to end all the same.
+
     Attributes:
         is_cut_short: whether there may be more to drop.
+        owed_bytes: those that are left.
+        places: where the next slice is to read on in lanes without windows.
+        queue: the queue.
     """
 
     def __init__(
-        self, queue: Queue, archive: Archive, places: dict[Lane, int], time_is_over: Callable[[], bool]
+        self,
+        queue: Queue,
+        archive: Archive,
+        places: dict[Lane, int],
+        budget: int,
+        owed_bytes: int = 0,
+        time_is_over: Callable[[], bool] = lambda: False,
     ) -> None:
-        self._queue = queue
+        self.is_cut_short = False
+        self.owed_bytes = owed_bytes
+        self.places = places
+        self.queue = queue
         self._archive = archive
         self._time_is_over = time_is_over
-        self._places = places
-        self._left = limits.SCAN_MESSAGES
+        self._left = budget
         self._read: deque[StoredMessage] = deque()
         """Read from a lane without a window, and not looked at yet."""
         self._read_next = limits.SCAN_FIRST_MESSAGES
-        self.is_cut_short = False
 
     @property
     def wants_more(self) -> bool:
         """Whether more is too much, and this slice may drop it."""
-        if not _is_over(self._queue):
+        if not _is_over(self.queue):
             return False
+        if not self._left and self.owed_bytes > 0:
+            self._left = limits.SCAN_MESSAGES
         if not self._left or self._time_is_over():
             self.is_cut_short = True
             return False
@@ -99,7 +125,7 @@ class _Slice:
 
     def oldest(self, lane: Lane) -> Message | None:
         """The oldest message of a lane that nobody has, taken out of it; None at the end of the lane or the slice."""
-        if not self._queue.selecting:
+        if not self.queue.selecting:
             if lane.head(self._archive) is None:
                 return None
             self._left -= 1
@@ -122,18 +148,18 @@ class _Slice:
 
     def _next(self, lane: Lane, before: int) -> StoredMessage | None:
         """The next message on disk below `before`, whoever has it."""
-        after = max(self._places.get(lane, 0), lane.start)
+        after = max(self.places.get(lane, 0), lane.start)
         if after + 1 >= before:
             return None
         if not self._read:
             limit = min(self._left, self._read_next)
             self._read_next = limits.SCAN_MESSAGES
-            self._read.extend(self._archive.messages(self._queue.id, after, limit, limits.WINDOW_BYTES))
+            self._read.extend(self._archive.messages(self.queue.id, after, limit, limits.WINDOW_BYTES))
         # What is durable and not announced yet is not the lane's.
         if not self._read or self._read[0].seq >= before:
             return None
         stored = self._read.popleft()
-        self._places[lane] = stored.seq
+        self.places[lane] = stored.seq
         return stored
 
 

@@ -1,11 +1,16 @@
 """Limits of addresses."""
 
+from collections.abc import Callable
+
 import pytest
 
 from legato import limits
 from legato.core.effects import ScanAgain
 from legato.core.facts import MessageMoved
+from legato.core.producers import SINK_PREFIX
 from legato.core.settings import AddressSettings
+from legato.core.staged_batches import StagedRun
+from legato.store.block_writer import new_blocks
 from tests.support.scenario import Scenario
 
 
@@ -174,10 +179,90 @@ def test_what_a_lowered_limit_makes_too_much_goes_in_slices(wants: bytes | None)
         for _, record in s.store.log(0, 2 * limits.SCAN_MESSAGES)
     ]
     assert sum(dropped) == count - 2
-    assert max(dropped) <= limits.SCAN_MESSAGES
+    assert max(dropped) <= limits.SCAN_MESSAGES + 1, "as many as come with a commit are no part of the slice"
     s.broker.receivers.flow(consumer, 10, False, s.now_us)
     s.run()
     assert s.received(consumer) == [b"%d" % (count - 2), b"%d" % (count - 1), b"last"]
+
+
+def publish_singly(s: Scenario, count: int) -> None:
+    for _ in range(count):
+        s.broker.publisher.publish(s.broker.directory.queue("q"), b"x", "m", None)
+
+
+def publish_to_topic(s: Scenario, count: int) -> None:
+    topic = s.broker.directory.topic("q")
+    for _ in range(count):
+        s.broker.publisher.publish(topic, b"x", "m", None)
+
+
+def publish_batch(s: Scenario, count: int) -> None:
+    bodies = [b"x"] * count
+    blocks = [value for _, value, _ in new_blocks(dict(enumerate(bodies)), list(range(count)), 1, {})]
+    run = StagedRun(s.broker.directory.queue("q"), 4, count, count, blocks)
+    name = f"{SINK_PREFIX}{len(s.facts)}"
+    s.broker.staged_batches.publish(name, 1, [run], [], None)
+
+
+@pytest.mark.parametrize("consumer", ["nobody", "a consumer", "a consumer that selects"])
+@pytest.mark.parametrize("publish", [publish_singly, publish_to_topic, publish_batch])
+def test_a_limit_holds_after_each_commit_however_much_it_brings(
+    publish: Callable[[Scenario, int], None], consumer: str
+) -> None:
+    """Of what was beyond a slice only the slices of later turns dropped some: it became more with each commit."""
+    s = Scenario()
+    s.settings["q"] = AddressSettings(max_messages=100, when_full="drop-oldest")
+    if publish is publish_to_topic:
+        topic = s.broker.directory.topic("q")
+        queue = s.broker.subscriptions.subscribe(topic, "s", container="a", durable=True, shared=False)
+    else:
+        queue = s.broker.directory.queue("q")
+    if consumer != "nobody":
+        s.consumer(queue, 0, wants=b"" if consumer == "a consumer that selects" else None)
+    depths = []
+    for _ in range(5):
+        publish(s, 4 * limits.SCAN_MESSAGES)
+        assert s.step()
+        s.go_on()
+        depths.append(queue.depth)
+    assert depths == [100] * 5
+    s.run()
+
+
+def test_a_limit_of_bytes_holds_when_few_large_messages_follow_many_small_ones() -> None:
+    """For each large one as many small ones go as weigh as much, though they are more than a slice."""
+    s = Scenario()
+    small, large = b"x" * 10, b"y" * 20_000
+    most = 10 * 10 * limits.SCAN_MESSAGES
+    s.settings["q"] = AddressSettings(max_bytes=most, when_full="drop-oldest")
+    queue = s.broker.directory.queue("q")
+    for _ in range(10 * limits.SCAN_MESSAGES):
+        s.broker.publisher.publish(queue, small, "m", None)
+    s.run()
+    sizes = []
+    for _ in range(5):
+        s.broker.publisher.publish(queue, large, "m", None)
+        assert s.step()
+        sizes.append(queue.bytes)
+    assert sizes == [most] * 2 + [2 * len(large)] * 3
+    s.run()
+
+
+def test_a_lowered_limit_goes_on_in_slices_while_more_comes() -> None:
+    """Each commit has its own messages dropped, and a slice of what was too much before."""
+    s = Scenario()
+    s.publish("q", *(b"%d" % n for n in range(10 * limits.SCAN_MESSAGES)))
+    s.settings["q"] = AddressSettings(max_messages=10, when_full="drop-oldest")
+    other = s.crash()  # it begins with the lower limit
+    queue = other.broker.directory.queue("q")
+    depths = []
+    for _ in range(3):
+        publish_singly(other, 2 * limits.SCAN_MESSAGES)
+        assert other.step()
+        depths.append(queue.depth)
+    assert depths == [(10 - commits) * limits.SCAN_MESSAGES for commits in (1, 2, 3)]
+    other.run()
+    assert queue.depth == 10
 
 
 def test_a_lowered_limit_holds_before_the_next_message_comes() -> None:
