@@ -213,6 +213,9 @@ class Session(SessionSteps[MessageProducer, MessageConsumer, QueueBrowser]):
     def unsubscribe(self, name: str) -> None:
         """End a durable subscription, with the messages in it (Jakarta Messaging 8.3.3).
 
+        If it is interrupted (in asyncio: cancelled) it goes on, as long as the session is open; called again it waits
+        for the same end.
+
         Raises:
             IllegalStateError: it has an active consumer, or a stream of Spark's reads it.
             InvalidDestinationError: there is none of that name.

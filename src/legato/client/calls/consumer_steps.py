@@ -387,6 +387,7 @@ class ConsumerSteps(ConsumerWork):
             self._channel.touch()
 
         if not end.closed and not end.released:
+            self._session._members.begin_closing(self)
             transport.post(end.release)
             transport.post(told)
         yield from self._guard.wait_closed(

@@ -46,6 +46,7 @@ class SessionFactory(Generic[_Producer, _Consumer, _Browser]):
         "_prefetch",
         "_producer_type",
         "_session",
+        "_unsubscribing",
     )
 
     def __init__(
@@ -71,6 +72,8 @@ class SessionFactory(Generic[_Producer, _Consumer, _Browser]):
         self._producer_type = producer_type
         self._consumer_type = consumer_type
         self._browser_type = browser_type
+        self._unsubscribing: dict[str, UnsubscribeEnd] = {}
+        """By the name of their subscription; those of which no call has heard yet what came of them."""
         self._made = 0
 
     def _next_name(self, kind: str) -> str:
@@ -236,6 +239,9 @@ class SessionFactory(Generic[_Producer, _Consumer, _Browser]):
     def unsubscribe(self, name: str) -> Steps[None]:
         """End a durable subscription, with the messages in it (Jakarta Messaging 8.3.3).
 
+        If it is interrupted (in asyncio: cancelled) it goes on, as long as the session is open; called again it waits
+        for the same end.
+
         Raises:
             IllegalStateError: it has an active consumer, or a stream of Spark's reads it.
             InvalidDestinationError: there is none of that name.
@@ -245,9 +251,14 @@ class SessionFactory(Generic[_Producer, _Consumer, _Browser]):
             subscriptions = yield from connection._swept_subscriptions(self._guard)
             subscriptions.check_unused(checked_name(name))
             link_name = f"{name}|global" if connection.client_id is None else name
-            end = UnsubscribeEnd(self._session._channel, link_name, name)
-            self._session._channel.transport.post(self._session._channel.add, end)
+            channel = self._session._channel
+            end = self._unsubscribing.get(name)
+            if end is None or end.closed:
+                end = UnsubscribeEnd(channel, link_name, name, found=end is not None and end.found)
+                self._unsubscribing[name] = end
+            channel.transport.post(channel.unsubscribe, end)
             yield from self._guard.wait(lambda: end.closed, "unsubscribe")
+            del self._unsubscribing[name]
             if end.error is None:
                 return
             # The subscription may be in a group where this session has subscribed.

@@ -48,7 +48,7 @@ class SessionMembers(Generic[_Consumer]):
     Attributes:
         producers: those that are open.
         consumers: those that are open.
-        closing: consumers that are closed, with messages that the application has not acknowledged.
+        closing: consumers that are being closed, or are, with messages that the application has not acknowledged.
         making: a consumer that a call is about to return.
     """
 
@@ -105,9 +105,16 @@ class SessionMembers(Generic[_Consumer]):
         if consumer in self.consumers:
             self.consumers.remove(consumer)
         self.note_listeners()
-        if closed:
-            consumer._release_subscription()
-        elif consumer not in self.closing:
+        if not closed:
+            self.begin_closing(consumer)
+            return
+        if consumer in self.closing:
+            self.closing.remove(consumer)
+        consumer._release_subscription()
+
+    def begin_closing(self, consumer: _Consumer) -> None:
+        """Its link is about to be closed; if that is interrupted, who wants the subscription waits for it."""
+        if consumer not in self.closing:
             self.closing.append(consumer)
 
     def sweep(self, asking: SessionGuard) -> Steps[None]:
@@ -121,7 +128,7 @@ class SessionMembers(Generic[_Consumer]):
             end = consumer._end
             if not end.released:
                 yield from asking.wait(
-                    lambda end=end: end.closed or channel.error,  # type: ignore[misc]
+                    lambda end=end: end.closed or end.released or channel.error,  # type: ignore[misc]
                     "use a subscription",
                     gate=channel.gate,
                 )

@@ -11,9 +11,12 @@ from legato.client.gate import Gate
 from legato.client.links.channel_ends import ChannelEnds, End
 from legato.client.links.coordinator_end import CoordinatorEnd
 from legato.client.links.deliveries import AckBatch, Delivery, DeliveryState
+from legato.client.links.link_names import Named
 from legato.client.links.receiver_end import ReceiverEnd
 from legato.client.links.sender_end import SenderEnd
 from legato.client.links.session_state import AcknowledgeMode, Send, Transaction
+from legato.client.links.unsubscribe_end import UnsubscribeEnd
+from legato.client.mapping.conditions import UNBLOCKED
 from legato.errors import JMSError, SpaceLostError, TransactionRolledBackError
 
 if TYPE_CHECKING:
@@ -147,6 +150,7 @@ class Channel(ChannelEnds):
         """A consumer's link is closed."""
         if receiver in self.receivers:
             self.receivers.remove(receiver)
+        self.give_back_name(receiver)
         self._end_when_done()
 
     def connection_lost(self, cause: JMSError) -> Interruption:
@@ -200,6 +204,10 @@ class Channel(ChannelEnds):
         # Nothing more of it comes back after a loss of the connection.
         for end in self._ends():
             self.restored(end)
+        if self.session is None:
+            # The broker ended it, and all its links with it: other sessions may have their names.
+            for named in [end for end in self._ends() if isinstance(end, Named)]:
+                self.give_back_name(named)
         self.touch()
         self.transport.outages.touch_all()
 
@@ -251,6 +259,9 @@ class Channel(ChannelEnds):
         session, self.session = self.session, None
         if session is not None:
             session.close()
+        for other in list(self.others):
+            if isinstance(other, UnsubscribeEnd):
+                other.refuse(JMSError("The session was closed while it was to end a subscription.", code=UNBLOCKED))
         self.transport.forget(self)
         self.touch()
 

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING
 
 from legato.client.links.coordinator_end import CoordinatorEnd
 from legato.client.links.deliveries import Delivery
+from legato.client.links.link_names import Named
 from legato.client.links.receiver_end import ReceiverEnd
 from legato.client.links.sender_end import SenderEnd
 from legato.client.links.session_state import Transaction
 from legato.client.links.temporaries import TemporaryEnd
 from legato.client.links.unsubscribe_end import UnsubscribeEnd
-from legato.errors import JMSError
+from legato.errors import IllegalStateError, JMSError
 
 if TYPE_CHECKING:
     from legato.amqp.engine.link import Session as EngineSession
@@ -42,9 +43,10 @@ class ChannelEnds:
         return [*ends, *self.others, *self.senders, *self.receivers]
 
     def attach(self, end: End) -> None:
-        """Attach a link, if there is a wire; if not, that happens with the next one."""
-        if self.session is not None:
-            self.transport.awaits(end)
+        """Attach a link, if there is a wire and it has its name; if not, that happens with the next one, or then."""
+        transport = self.transport
+        if self.session is not None and transport.wire is not None and transport.link_names.lets(end):
+            transport.awaits(end)
             end.attach()
 
     def add_sender(self, sender: SenderEnd) -> None:
@@ -55,17 +57,41 @@ class ChannelEnds:
     def add_receiver(self, receiver: ReceiverEnd) -> None:
         """A consumer was created."""
         self.receivers.append(receiver)
-        self.attach(receiver)
+        self._attach_named(receiver)
 
-    def add(self, end: Other) -> None:
-        """Something else was created."""
+    def add(self, end: TemporaryEnd) -> None:
+        """A temporary destination was created."""
         self.others.append(end)
         self.attach(end)
+
+    def unsubscribe(self, end: UnsubscribeEnd) -> None:
+        """A subscription is to be ended; who was interrupted asks again."""
+        if end not in self.others and not end.closed:
+            self.others.append(end)
+            self._attach_named(end)
+
+    def _attach_named(self, end: Named) -> None:
+        try:
+            self.transport.link_names.take(end)
+        except IllegalStateError as error:
+            end.refuse(error)
+        else:
+            self.attach(end)
+
+    def give_back_name(self, end: Named) -> None:
+        """The link of a consumer, or one that ended a subscription, is closed: the next one may have its name."""
+        following = self.transport.link_names.give_back(end)
+        if following is not None:
+            # The engine says attaches before detaches.
+            self.transport.encode()
+            following.channel.attach(following)
 
     def forget(self, end: Other) -> None:
         """Its link is closed."""
         if end in self.others:
             self.others.remove(end)
+        if isinstance(end, UnsubscribeEnd):
+            self.give_back_name(end)
 
     def add_browser(self, browser: BrowserEnd) -> None:
         """A browser was created."""

@@ -140,7 +140,8 @@ class Outages:
     def restored(self, end: End) -> None:
         """A link is attached, or never will be; the last one ends the outage."""
         self._awaited.discard(end)
-        if self._outage is not None and not self._awaited:
+        # Without a wire everything is still to be attached.
+        if self._outage is not None and self._wire is not None and not self._awaited:
             if self._held_back:
                 self._begin_rest()
             else:

@@ -105,6 +105,9 @@ class ChannelPort(Protocol):
     def complete(self, send: Send) -> None:
         """Call a send's completion listener."""
 
+    def attach(self, end: Any) -> None:
+        """Attach a link, if it can be now."""
+
     def forget(self, end: Any) -> None:
         """A link is closed."""
 

@@ -117,7 +117,7 @@ class ReceiverEnd(DispositionEnd):
         try:
             self.source.check_answer(link.remote_source)
         except JMSError as error:
-            self._refuse(error)
+            self.refuse(error)
             return
         self.attached = True
         self.ready = True
@@ -143,9 +143,9 @@ class ReceiverEnd(DispositionEnd):
             f"The consumer of {self.source.destination} {'was closed by the broker' if self.ready else 'was refused'}"
         )
         kind = InvalidSelectorError if self.source.selector and event.condition == "amqp:invalid-field" else None
-        self._refuse(redirection(event, what) or error_of(event.condition, event.description, what, kind))
+        self.refuse(redirection(event, what) or error_of(event.condition, event.description, what, kind))
 
-    def _refuse(self, error: JMSError) -> None:
+    def refuse(self, error: JMSError) -> None:
         """It does not exist any more, or never did."""
         link, self.link = self.link, None
         if link is not None:

@@ -30,6 +30,7 @@ from legato.client.gate import Gate
 from legato.client.links.channel import Channel
 from legato.client.links.completion import complete_all
 from legato.client.links.forked_child import remember
+from legato.client.links.link_names import LinkNames
 from legato.client.links.mailbox import Mailbox
 from legato.client.links.notifier import Notifier
 from legato.client.links.outages import Outages
@@ -93,6 +94,7 @@ class Transport:
         self.awaits = self.outages.awaits
         self.restored = self.outages.restored
         self.forget = self.outages.forget
+        self.link_names = LinkNames()
         self.uploading: set[SenderEnd] = set()
         """Producers that have a message on its way out of a file."""
         self._naming: list[tuple[str, list[JMSError | None]]] = []

@@ -15,16 +15,20 @@ if TYPE_CHECKING:
 
 
 class UnsubscribeEnd:
-    """One `unsubscribe()`; after a loss of the connection it is tried again."""
+    """One `unsubscribe()`; after a loss of the connection it is tried again, whoever still waits for it.
 
-    def __init__(self, channel: ChannelPort, link_name: str, name: str) -> None:
+    Args:
+        found: whether the broker had the subscription when an earlier call, of which nobody heard, was to end it.
+    """
+
+    def __init__(self, channel: ChannelPort, link_name: str, name: str, *, found: bool = False) -> None:
         self.channel = channel
         self.name = link_name
         self._subscription = name
         self.link: Receiver | None = None
         self.closed = False
         self.error: JMSError | None = None
-        self._found = False
+        self.found = found
         """Whether the broker had it once: if it is gone the next time, that was we."""
 
     def attach(self) -> None:
@@ -41,7 +45,7 @@ class UnsubscribeEnd:
     def on_attached(self, event: Attached) -> None:
         """The broker has it: closing the link ends it. A refusal has no source and is followed by `Detached`."""
         if event.link.remote_source.kind != "none":
-            self._found = True
+            self.found = True
             event.link.close()
 
     def on_flow(self, event: Flow) -> None:
@@ -54,12 +58,14 @@ class UnsubscribeEnd:
             link.close()
         if event.condition:
             error = error_of(event.condition, event.description, f"The subscription {self._subscription!r} stays")
-            if not (self._found and isinstance(error, InvalidDestinationError)):
+            if not (self.found and isinstance(error, InvalidDestinationError)):
                 self.error = error
         self.finish()
 
-    def close(self) -> None:
-        """Nobody waits for it any more."""
+    def refuse(self, error: JMSError) -> None:
+        """It does not come to it."""
+        self.error = error
+        self.finish()
 
     def finish(self) -> None:
         """It is over."""
