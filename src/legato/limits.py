@@ -69,6 +69,8 @@ place in the schedule has no more bits."""
 
 TRANSACTION_BYTES_MAX = 256 << 20
 """What a transaction may send: it is kept in memory until it commits."""
+TRANSACTION_MESSAGES_MAX = 50_000
+"""So many it may send and acknowledge: its end is one piece of work, of about 1 us each."""
 OPEN_TRANSACTIONS_MAX = 4096
 """Of a connection."""
 OUTCOMES_KEPT = 1_000_000

@@ -90,7 +90,7 @@ class Transaction:
 
 
 class OwnTransactions:
-    """The open transactions of one connection, the first that was declared first; `bytes` is what they send."""
+    """The open transactions of one connection, the first that was declared first; `bytes` is what they hold."""
 
     __slots__ = ("by_id", "bytes")
 
@@ -130,7 +130,7 @@ class OpenTransactions:
             del self._by_owner[transaction.owner]
 
     def grow(self, transaction: Transaction, size: int) -> None:
-        """It sends so many bytes more."""
+        """It holds so many bytes more."""
         transaction.bytes += size
         if transaction.id in self.by_id:
             self._by_owner[transaction.owner].bytes += size

@@ -31,6 +31,8 @@ UNKNOWN_TXN = "amqp:transaction:unknown-id"
 ROLLED_BACK = "amqp:transaction:rollback"
 TRANSACTION_BYTES = 1 << 10
 """What an open transaction takes in memory besides what it sends."""
+MESSAGE_BYTES = 1 << 8
+"""What each message that it sends or acknowledges takes, besides its body."""
 DROPPED = "An acknowledgement in it is of a message that its receiver does not have any more."
 
 
@@ -121,9 +123,9 @@ class Transactions:
         Returns:
             Whether that is known at the end of the transaction only: `SettleSends` will carry `token` then.
         """
-        self._open_transactions.grow(transaction, len(body))
-        if transaction.bytes > limits.TRANSACTION_BYTES_MAX:
-            transaction.failed = f"it sends more than {limits.TRANSACTION_BYTES_MAX >> 20} MiB; commit more often"
+        self._open_transactions.grow(transaction, len(body) + MESSAGE_BYTES)
+        if why_not := _excess(transaction, coming=1):
+            transaction.failed = why_not
             transaction.sends.clear()
         elif node.special and (why := refusal(node)):
             transaction.failed = why[1]
@@ -151,6 +153,8 @@ class Transactions:
             return False
         self._settlement.enlist(consumer, message)
         transaction.consumed.append((consumer, message))
+        self._open_transactions.grow(transaction, MESSAGE_BYTES)
+        transaction.failed = transaction.failed or _excess(transaction)
         self._open_transactions.consuming[transaction.id] = transaction
         if disposal is not None:
             transaction.disposals[message] = disposal
@@ -352,6 +356,15 @@ class Discharge(msgspec.Struct, gc=False):
             refusal.emit(DischargeRefused(self.token, FULL, refusal.description))
         else:
             refusal.emit(DischargeRefused(self.token, ROLLED_BACK, refusal.description))
+
+
+def _excess(transaction: Transaction, coming: int = 0) -> str | None:
+    """Why a transaction is too large, or will be with so many messages more; None if it is not."""
+    if transaction.bytes > limits.TRANSACTION_BYTES_MAX:
+        return f"it sends more than {limits.TRANSACTION_BYTES_MAX >> 20} MiB; commit more often"
+    if len(transaction.sends) + len(transaction.consumed) + coming > limits.TRANSACTION_MESSAGES_MAX:
+        return f"it has more than {limits.TRANSACTION_MESSAGES_MAX:,} messages; commit more often"
+    return None
 
 
 def sends_settled(transaction: Transaction, duplicates: list[Any]) -> list[Effect]:
