@@ -235,9 +235,17 @@ class LegatoBroker(LegatoRegistrator, BrokerUsecase[Delivery, Connection, Legato
         headers: dict[str, Any] | None = None,
         correlation_id: str | None = None,
         priority: int | None = None,
+        time_to_live_s: float = 0.0,
+        persistent: bool = True,
         timeout: float | None = REQUEST_TIMEOUT_S,
     ) -> LegatoMessage:
         """Publish a message, and wait for the reply.
+
+        Args:
+            time_to_live_s: seconds until the request expires if no handler has had it; 0: never, so that its work is
+                done although nobody waits for the reply any more.
+            timeout: seconds to wait; None: for ever.
+            message, queue, topic, headers, correlation_id, priority, persistent: as of `publish()`.
 
         Raises:
             TimeoutError: there was none within `timeout` seconds.
@@ -249,6 +257,8 @@ class LegatoBroker(LegatoRegistrator, BrokerUsecase[Delivery, Connection, Legato
                 headers=headers,
                 correlation_id=correlation_id or self.config.id_generator(),
                 priority=priority,
+                time_to_live_s=time_to_live_s,
+                persistent=persistent,
                 timeout_s=timeout,
                 _publish_type=PublishType.REQUEST,
             ),

@@ -103,6 +103,7 @@ class LegatoPublisher(PublisherUsecase):
         priority: int | None = None,
         delivery_delay_s: float = 0.0,
         time_to_live_s: float = 0.0,
+        persistent: bool = True,
         duplicate_id: str | None = None,
     ) -> None:
         """Publish a message; see `LegatoBroker.publish`."""
@@ -115,6 +116,7 @@ class LegatoPublisher(PublisherUsecase):
             priority=self.priority if priority is None else priority,
             delivery_delay_s=delivery_delay_s,
             time_to_live_s=time_to_live_s,
+            persistent=persistent,
             duplicate_id=duplicate_id,
         )
         await self._basic_publish(command, producer=self._outer_config.producer, _extra_middlewares=())
@@ -140,6 +142,9 @@ class LegatoPublisher(PublisherUsecase):
         topic: str = "",
         headers: dict[str, Any] | None = None,
         correlation_id: str | None = None,
+        priority: int | None = None,
+        time_to_live_s: float = 0.0,
+        persistent: bool = True,
         timeout: float | None = REQUEST_TIMEOUT_S,
     ) -> LegatoMessage:
         """Publish a message, and wait for the reply; see `LegatoBroker.request`."""
@@ -148,7 +153,9 @@ class LegatoPublisher(PublisherUsecase):
             address=address_of(queue, topic) or self.address,
             headers=self.headers | (headers or {}),
             correlation_id=correlation_id or self._outer_config.id_generator(),
-            priority=self.priority,
+            priority=self.priority if priority is None else priority,
+            time_to_live_s=time_to_live_s,
+            persistent=persistent,
             timeout_s=timeout,
             _publish_type=PublishType.REQUEST,
         )

@@ -18,7 +18,7 @@ from faststream.security import SASLPlaintext
 from proton import Message as AmqpMessage
 from proton.utils import BlockingConnection
 
-from legato.client import ConnectionFactory, Queue, TextMessage
+from legato.client import ConnectionFactory, DeliveryMode, Queue, TextMessage
 from legato.errors import ConfigError, JMSError, MessageFormatError
 from legato.faststream import LegatoBroker, LegatoMessage, LegatoResponse, LegatoRouter
 from legato.testing import LocalBroker, broker, broker_pair
@@ -180,6 +180,34 @@ def test_a_message_is_acknowledged_when_the_handler_returns_and_comes_again_late
 
     told(story)
     assert running.waiting("again") == 0
+
+
+@pytest.mark.parametrize("max_workers", [1, 3])
+def test_a_group_keeps_its_order_while_one_of_its_messages_waits_for_its_next_attempt(
+    running: LocalBroker, max_workers: int
+) -> None:
+    address = f"groups.{max_workers}"
+
+    async def story() -> None:
+        service, heard = LegatoBroker(running.url), Heard()
+
+        @service.subscriber(address, retry_delay_s=0.1, max_workers=max_workers)
+        async def handle(number: int, message: LegatoMessage) -> None:
+            heard.add((message.headers["JMSXGroupID"], number, message.delivery_count))
+            if number == 1 and message.delivery_count == 1:
+                raise ValueError("not yet")
+
+        async with LegatoBroker(running.url) as sender:
+            for number in range(4):
+                for group in ("a", "b"):
+                    await sender.publish(number, address, headers={"JMSXGroupID": group})
+        async with started(service):
+            came = [await heard.next() for _ in range(10)]
+        for group in ("a", "b"):
+            ordered = [(number, count) for name, number, count in came if name == group]
+            assert ordered == [(0, 1), (1, 1), (1, 2), (2, 1), (3, 1)]
+
+    told(story)
 
 
 def test_a_message_that_always_fails_is_a_dead_letter_with_the_exception(running: LocalBroker) -> None:
@@ -675,6 +703,36 @@ def test_a_handler_may_publish_with_the_headers_that_it_had(running: LocalBroker
             assert [await heard.next() for _ in range(3)] == [(f"tea {number}", headers) for number in range(3)]
 
     told(story)
+
+
+@pytest.mark.parametrize("by", ["broker", "publisher"])
+def test_a_request_that_nobody_took_in_time_may_expire(by: str) -> None:
+    with broker() as timed:
+
+        async def story() -> None:
+            service, heard = LegatoBroker(timed.url), Heard()
+            publisher = service.publisher("expiring", priority=7)
+            async with service:
+                asking = (
+                    service.request(1, "expiring", priority=7, time_to_live_s=60, timeout=0.05)
+                    if by == "broker"
+                    else publisher.request(1, time_to_live_s=60, timeout=0.05)
+                )
+                with pytest.raises(TimeoutError):
+                    await asking
+                [request] = timed.messages("expiring")
+                assert (request.body, request.priority) == ("1", 7)
+                timed.advance(61)
+                await publisher.publish(2, persistent=False, priority=3)
+
+            @service.subscriber("expiring")
+            async def handle(number: int, message: LegatoMessage) -> None:
+                heard.add((number, message.raw_message.message.delivery_mode, message.raw_message.message.priority))
+
+            async with started(service):
+                assert await heard.next() == (2, DeliveryMode.NON_PERSISTENT, 3)
+
+        told(story)
 
 
 @pytest.mark.parametrize("topic", [False, True], ids=["queue", "topic"])
