@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 
-from legato.core.message import Message
+from legato.core.message import Message, MessageRun
 from tests.support.scenario import Scenario
 
 MANY = 300
@@ -43,7 +43,9 @@ def test_who_asks_for_what_another_one_has_in_a_run_leaves_it_a_run() -> None:
     s.keeps_runs = True
     other = s.consumer("q", 8, name="other")
     assert other.runs == 1
-    s.broker.settlement.acknowledge_run(other, next(iter(other.held.values())), 0, 2, confirm=False)
+    run = next(iter(other.held.values()))
+    assert isinstance(run, MessageRun)
+    s.broker.settlement.acknowledge_run(other, run, 0, 2, confirm=False)
     s.run()
     s.consumer("q", 0, exact=True, name="me", held=range(1, 11))
     # Nobody had had the first two before: so it is not told who took them.
