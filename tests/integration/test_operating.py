@@ -26,6 +26,7 @@ def test_the_commands_of_the_page_work_from_top_to_bottom(tmp_path: Path) -> Non
     assert [words[:3] for words in commands if words[1] == "store"] == [
         ["legato", "store", "backup"],
         ["legato", "store", "verify"],
+        ["legato", "store", "backup"],
         ["legato", "store", "restore"],
         ["legato", "store", "verify"],
         ["legato", "store", "restore"],
@@ -36,7 +37,9 @@ def test_the_commands_of_the_page_work_from_top_to_bottom(tmp_path: Path) -> Non
             session.create_producer(session.create_queue("orders")).send(TextMessage("tea"))
         # The store is of the present format: what a migration would have kept is made here.
         backup.take(pair.store, pair.store / "before-format-3")
-        for words in commands:
+        here = {"/backup/legato-1": "legato-1"}
+        for named in commands:
+            words = [pair.url if word.startswith("amqps://") else here.get(word, word) for word in named]
             run = subprocess.run(
                 [sys.executable, "-m", "legato.cli", *words[1:]],
                 cwd=tmp_path,
@@ -51,6 +54,7 @@ def test_the_commands_of_the_page_work_from_top_to_bottom(tmp_path: Path) -> Non
     assert max(map(len, shown["status --store"].splitlines())) <= 80
     assert "1 message of" in shown["store verify"]
     assert "epoch 2 began" in shown["switchover"]
+    assert (tmp_path / "legato-1" / "data.mdb").exists()
     assert (tmp_path / "store-2" / "data.mdb").exists()
     assert (tmp_path / "store-old" / "data.mdb").exists()
 
