@@ -163,6 +163,45 @@ def test_a_mistake_of_use_is_named_and_ends_with_2(arguments: list[str], hint: s
     assert "Traceback" not in answer.stderr
 
 
+def test_settings_are_checked_and_nothing_is_started_or_made(tmp_path: Path) -> None:
+    config, store, trail = tmp_path / "legato.toml", tmp_path / "store", tmp_path / "audit.jsonl"
+    config.write_text(
+        f"[store]\ndirectory = '{store}'\n[audit]\nfile = '{trail}'\n[http]\nlisten = '0.0.0.0:9464'\n"
+        "[[role]]\nname = 'operators'\nmanagement = 'view'\n"
+    )
+    usable = legato(None, "serve", "--config", str(config), "--check")
+    assert (usable.returncode, usable.stdout) == (0, "these settings can be used\n")
+    assert "sees names and figures of queues, without a login" in usable.stderr  # As the log of the broker would say.
+    assert list(tmp_path.iterdir()) == [config]
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        ("[[role]]\nname = 'x'\nmanagement = 'root'", "line 3: the [[role]] 'x': management: 'root' is none of view"),
+        ("[tls]\ncertificate = 'no.pem'\nkey = 'no.key'", "Cannot read tls.certificate no.pem"),
+        ("[auth]\nusers_file = 'no-users'", "There is no users file no-users: make it with legato user add NAME"),
+        ("[server]\nlisten = '0.0.0.0:5672'", "The broker would be open to strangers"),
+        ("[store]\ndirectory = 'shared'", "Others on this machine can get at the store: shared has mode 0755."),
+        ("[store]\ndirectory = 'legato.toml'", "it has to be a directory, and it is a file"),
+    ],
+)
+def test_settings_that_cannot_be_used_fail_the_check_as_they_would_the_broker(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: str, sentence: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "shared").mkdir()
+    (tmp_path / "shared").chmod(0o755)
+    (tmp_path / "shared" / "data.mdb").touch()
+    (tmp_path / "legato.toml").write_text(settings)
+    answer = legato(
+        None, "serve", *(() if "directory" in settings else ("--store", "store")), "--check", "--config", "legato.toml"
+    )
+    assert (answer.returncode, answer.stdout) == (2, "")
+    assert answer.stderr.startswith("legato: ")
+    assert sentence in answer.stderr
+
+
 def test_the_command_alone_prints_its_help_and_a_noun_alone_is_a_mistake() -> None:
     alone, helped = legato(None), legato(None, "--help")
     assert (alone.returncode, alone.stdout, alone.stderr) == (0, helped.stdout, "")

@@ -1,10 +1,18 @@
 """`legato serve`: one broker process. A second one on the same store is the backup."""
 
+from __future__ import annotations
+
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from legato.cli.output import say
+from legato.errors import ConfigError
+
+if TYPE_CHECKING:
+    from legato.server.config.configuration import Config
 
 
 def serve(
@@ -69,6 +77,9 @@ def serve(
             "--insecure", help="Serve other machines also without TLS or users; the log says so.", show_default=False
         ),
     ] = None,
+    check: Annotated[
+        bool, typer.Option("--check", help="Say whether these settings can be used, and start no broker.")
+    ] = False,
 ) -> None:
     """Serve messages from a store, or wait as the backup of the process that does.
 
@@ -76,6 +87,7 @@ def serve(
     `backup` when it waits. SIGTERM and Ctrl-C end it cleanly; SIGHUP is as `legato reload`.
 
     Examples: legato serve --store ./store; legato serve --store ./store --listen localhost:5673;
+    legato serve --config legato.toml --check;
     legato serve --store ./store --replicate nats://a,nats://b,nats://c --group orders
     """
     from legato.cli.fatal_log import log_fatal, wants_json
@@ -96,6 +108,9 @@ def serve(
         replicate=replicate,
         group=group,
     )
+    if check:
+        _check(read_config())
+        return
     readable = "Everybody on this machine can read a password on a command line; use legato user add."
     try:
         run(read_config(), read_config, [readable] if user else [])
@@ -103,3 +118,30 @@ def serve(
         if wants_json(config):
             raise typer.Exit(log_fatal(error)) from error
         raise
+
+
+def _check(config: Config) -> None:
+    """See that a broker can be started with these settings by this user, and leave everything as it is.
+
+    Raises:
+        ConfigError: it cannot; the message says why.
+    """
+    from legato.server.config.secret_files import refuse_shared
+    from legato.server.identity.users import Users
+    from legato.server.process.usable import see_usable
+
+    trail = Path(config.audit.file) if config.audit.file else None
+    there_is_none = trail is not None and not trail.exists()
+    try:
+        for said in see_usable(config, Users.load(config)):
+            say(said, err=True)
+    finally:
+        # It was written to, to see whether it can be; whoever asks may be another user than the broker.
+        if trail is not None and there_is_none:
+            trail.unlink(missing_ok=True)
+    store = config.store_directory
+    if store.exists() and not store.is_dir():
+        raise ConfigError(f"Cannot use {store} as the store: it has to be a directory, and it is a file.")
+    if store.exists() and any(store.iterdir()):
+        refuse_shared(store, "the store")
+    say("these settings can be used")
