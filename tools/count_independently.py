@@ -243,7 +243,9 @@ def count_records(directory: Path, waiting: Counter[str], count: Count) -> None:
         gone = stored - arrived
         dying = {message for message in gone if is_to_die(head["flow"], message)}
         missing += len(gone)
-        if len(gone - dying) > along[name] or len(dying) > waiting[f"{DEAD_LETTERS}{head['flow']}"]:
+        # What was reissued, or has not come to its last delivery, waits in the queue itself.
+        dead = waiting[f"{DEAD_LETTERS}{head['flow']}"] + (waiting[name] if dying else 0)
+        if len(gone - dying) > along[name] or len(dying) > dead:
             lost += [(name, message) for message in sorted(gone)]
         exact = {message for message in seen[name] if numbered.get(message[0], True)}
         twice += [(name, message) for message in exact if done[name][message] > 1]

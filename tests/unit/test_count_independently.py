@@ -155,6 +155,13 @@ def test_only_what_is_to_die_may(flow: str, sent: str, tmp_path: Path, capsys: p
     assert "1 messages lost" in wrong
 
 
+def test_what_is_to_die_and_waits_for_its_last_delivery_is_not_lost(tmp_path: Path) -> None:
+    waits = [row for row in history() if (row["kind"] != "MessageDeadLettered" and row["queue"] != 2) or row["name"]]
+    assert main(write(tmp_path / "waits", waits)) == 0
+    gone = [*waits, fact(10, "MessageConsumed", epoch=2, queue=1, seq=3)]
+    assert main(write(tmp_path / "gone", gone)) == 1
+
+
 def test_what_died_though_a_consumer_was_done_with_it_is_found(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

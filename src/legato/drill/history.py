@@ -52,8 +52,7 @@ from legato.core.facts import (
     TransactionRolledBack,
 )
 from legato.core.schedule import unwrap
-from legato.drill.letters import DeadLetter, letter_of
-from legato.drill.messages import identity_of, is_to_die
+from legato.drill.letters import DeadLetter, doomed_in, letter_of
 from legato.store.lmdb import LmdbStore
 from legato.store.settling import settle_store
 
@@ -210,7 +209,7 @@ def audit_log(store_dir: Path) -> HistoryFinding:
 def dead_letters(store_dir: Path) -> frozenset[DeadLetter]:
     """Messages in dead-letter queues.
 
-    What is to be a dead letter, and waits for its next delivery, counts.
+    What is to be a dead letter, and waits for its next delivery, counts: it may not have come to its last one.
 
     Raises:
         StoreError: the store cannot be read.
@@ -224,8 +223,8 @@ def dead_letters(store_dir: Path) -> frozenset[DeadLetter]:
             while page := store.messages(queue.queue, after, PAGE, PAGE_BYTES):
                 after = page[-1].seq
                 for stored in page:
-                    letter = letter_of(read_message(stored.body, Queue(queue.name), lambda message: None))
-                    if letter is not None:
+                    message = read_message(stored.body, Queue(queue.name), lambda message: None)
+                    if (letter := letter_of(message) or doomed_in(queue.name, message)) is not None:
                         found.add(letter)
         found |= _doomed(store)
     finally:
@@ -241,7 +240,7 @@ def _doomed(store: LmdbStore) -> set[DeadLetter]:
         for stored in store.messages(schedule.queue, 0, PAGE, PAGE_BYTES):
             scheduled = unwrap(stored.body)
             flow = queues[scheduled.node].name
-            identity = identity_of(read_message(scheduled.body, Queue(flow), lambda message: None))
-            if is_to_die(flow, identity):
-                doomed.add(DeadLetter(flow, flow, identity))
+            letter = doomed_in(flow, read_message(scheduled.body, Queue(flow), lambda message: None))
+            if letter is not None:
+                doomed.add(letter)
     return doomed

@@ -44,3 +44,12 @@ def letter_of(message: Message) -> DeadLetter | None:
         identity = identity_of(message)
     why = f"{properties.get(CAUSE, 'no cause')}, deliveries: {properties.get(DELIVERIES, 'unknown')}"
     return DeadLetter(subscription, flow, identity, why)
+
+
+def doomed_in(flow: str, message: Message) -> DeadLetter | None:
+    """What a message that waits in a flow's own queue is to become; None if it is not to die."""
+    with suppress(ValueError):
+        identity = identity_of(message)
+        if is_to_die(flow, identity):
+            return DeadLetter(flow, flow, identity)
+    return None

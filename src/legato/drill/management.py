@@ -2,7 +2,7 @@
 
 from legato.client import ConnectionFactory
 from legato.client.management import request, rows
-from legato.drill.letters import DeadLetter, letter_of
+from legato.drill.letters import DeadLetter, doomed_in, letter_of
 
 DEAD = "DLQ."
 
@@ -17,18 +17,19 @@ def names(url: str, type: str, match: str) -> list[str]:
 
 
 def dead_letters(url: str, prefix: str) -> frozenset[DeadLetter]:
-    """Messages in the drill's dead-letter queues, if these have their usual names.
+    """Messages in the drill's dead-letter queues, if these have their usual names, and what is still to die.
 
     Raises:
         JMSError: the broker does not let us know.
     """
     found: set[DeadLetter] = set()
-    queues = names(url, "queue", f"{DEAD}{prefix}#")
+    queues = names(url, "queue", f"{DEAD}{prefix}#") + names(url, "queue", f"{prefix}#")
     with ConnectionFactory(url).create_connection() as connection, connection.create_session() as session:
         connection.start()
         for name in queues:
             with session.create_browser(session.create_queue(name)) as browser:
-                found.update(letter for message in browser if (letter := letter_of(message)) is not None)
+                letters = (letter_of(message) or doomed_in(name, message) for message in browser)
+                found.update(letter for letter in letters if letter is not None)
     return frozenset(found)
 
 

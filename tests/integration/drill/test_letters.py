@@ -23,7 +23,8 @@ def test_a_letter_says_what_died_and_in_which_subscription() -> None:
             alone = session.create_durable_consumer(topic, "alone")
             together = session.create_shared_durable_consumer(topic, "together")
             send(session, topic, 39)
-            send(session, session.create_queue(PICKY), 40)
+            for number in (40, 41, 80):
+                send(session, session.create_queue(PICKY), number)
             stage = session.create_queue(f"{PREFIX}flows.stage1")
             envelope = {"number": 2, "data": text_of(Identity("p", 40))}
             session.create_producer(stage).send(TextMessage(json.dumps(envelope, separators=(",", ":"))))
@@ -40,6 +41,7 @@ def test_a_letter_says_what_died_and_in_which_subscription() -> None:
         found = history.dead_letters(running.store)
     assert asked == found
     assert found == {
+        DeadLetter(PICKY, PICKY, Identity("p", 80)),  # It has not come to its last delivery.
         DeadLetter(f"{TOPIC}/alone", TOPIC, Identity("p", 39), WHY),
         DeadLetter(PICKY, PICKY, Identity("p", 40), WHY),
         DeadLetter(f"{PREFIX}flows.stage1", f"{PREFIX}flows.stage1", None, WHY),
