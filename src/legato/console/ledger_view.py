@@ -167,7 +167,9 @@ class Ledger:
 def find_story(directory: Path, search: StorySearch) -> None:
     """Search a ledger for a message's story; what comes of it is in `search`."""
     from legato.spark.auditor import story_words as words
+    from legato.spark.ledger.segments import refuse_damaged
 
+    paths: list[Path] = []
     try:
         paths = [directory / span.file_name for span in sorted(spans(directory))]
         search.total = len(paths)
@@ -196,6 +198,11 @@ def find_story(directory: Path, search: StorySearch) -> None:
                 search.error += f" {WITHOUT_IDS}"
     except (OSError, ValueError, LegatoError) as error:
         search.error = f"The ledger cannot be read: {error}"
+        try:
+            # Arrow does not say in which file.
+            refuse_damaged(paths)
+        except LegatoError as named:
+            search.error = str(named)
     finally:
         search.is_over = True
 

@@ -384,11 +384,15 @@ def test_where_there_is_no_ledger_the_error_says_what_is_there_instead(written: 
     store, file = written.parent, written.parent / "notes.txt"
     file.touch()
     (empty := store / "empty").mkdir()
+    (tables := store / "tables" / "silver").mkdir(parents=True)
+    (groups := store / "groups" / "broker_group=one").mkdir(parents=True)
     for place, words in {
         store / "none": "There is no directory",
         file: "is not a directory",
         empty: "There are no segments of a ledger",
         store: f"Did you mean {written}",
+        tables.parent: "What is there are tables",
+        groups.parent: f"name one, such as {groups}",
     }.items():
         with pytest.raises(ConfigError, match=words) as refused:
             segments_of(place)

@@ -84,6 +84,17 @@ def test_a_ledger_in_which_commits_are_missing_is_not_read_without_a_word(tmp_pa
     assert f"Incomplete: The ledger in {tmp_path} begins with commit 9" in told.stderr
 
 
+def test_a_segment_that_is_damaged_is_named(tmp_path: Path) -> None:
+    ledger = ledger_of(history(), tmp_path / "ledger")
+    damaged = sorted(ledger.glob("facts-*"))[1]
+    content = bytearray(damaged.read_bytes())
+    footer = len(content) - 8 - int.from_bytes(content[-8:-4], "little")
+    content[4:footer] = bytes(footer - 4)
+    damaged.write_bytes(content)
+    told = CliRunner().invoke(app, ["story", "orders/5", str(ledger)])
+    assert f"The segment {damaged} cannot be read" in str(told.exception)
+
+
 def test_a_message_that_nobody_knows_is_a_sentence(tmp_path: Path) -> None:
     write_segment(tmp_path, list(enumerate(history(), 1)))
     told = CliRunner().invoke(app, ["story", "ID:none", str(tmp_path)])

@@ -136,11 +136,20 @@ def segments_of(ledger: Path) -> list[Path]:
     if not ledger.exists():
         raise ConfigError(f"There is no directory {ledger}. {_WHERE_LEDGERS_ARE}")
     if not segments:
-        inside = ledger / "ledger"
-        advice = f"Did you mean {inside}?" if inside.is_dir() else _WHERE_LEDGERS_ARE
-        raise ConfigError(f"There are no segments of a ledger in {ledger}. {advice}")
+        raise ConfigError(f"There are no segments of a ledger in {ledger}. {_advice(ledger)}")
     refuse_unreadable(segments)
     return segments
+
+
+def _advice(place: Path) -> str:
+    """What else a directory without segments may be."""
+    if (inside := place / "ledger").is_dir():
+        return f"Did you mean {inside}?"
+    if group := min(place.glob("broker_group=*"), default=None):
+        return f"Each group's are in a directory of its own: name one, such as {group}."
+    if (place / "silver").is_dir():
+        return "What is there are tables, which legato ledger run makes of a ledger, and legato ledger query reads."
+    return _WHERE_LEDGERS_ARE
 
 
 def why_incomplete(ledger: Path) -> str:
@@ -194,7 +203,7 @@ def _as_ours(segment: Path) -> Iterator[None]:
     except PermissionError as error:
         raise ConfigError(_forbidden(segment)) from error
     except (OSError, pa.ArrowException) as error:
-        why = str(error).rstrip(". ")
+        why = " ".join(str(error).split()).rstrip(". ")
         raise StoreCorruptError(
             f"The segment {segment} cannot be read: {why}. Bring it back from a copy; without it, what it holds is "
             "missing from every account."
@@ -211,6 +220,19 @@ def refuse_unreadable(segments: Iterable[Path]) -> None:
     for segment in segments:
         with _as_ours(segment):
             pq.read_metadata(segment)
+
+
+def refuse_damaged(files: Iterable[Path]) -> None:
+    """See that all can be read, and is as it was written: to find out which one another reader stumbled over.
+
+    Raises:
+        ConfigError: this user may not read one.
+        StoreCorruptError: one is not as it was written.
+    """
+    for each in files:
+        with opened(each) as file:
+            for group in range(file.num_row_groups):
+                file.read_row_group(group)
 
 
 def sweep(ledger: Path) -> int:

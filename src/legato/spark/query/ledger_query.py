@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from legato.errors import ConfigError, StoreCorruptError
 from legato.spark.ledger.fact_schema import COLUMNS
 from legato.spark.ledger.ledger_groups import GROUP_COLUMN
-from legato.spark.ledger.segments import being_read, opened, segments_of
+from legato.spark.ledger.segments import being_read, refuse_damaged, segments_of
 from legato.spark.query.made_tables import MadeTable, add_made_tables, described, is_made, made_files
 from legato.spark.query.views import FACTS, FACTS_SENTENCE, VIEWS
 
@@ -162,9 +162,7 @@ class LedgerQuery:
             return
         for file in self._files:
             try:
-                with opened(file) as whole:
-                    for group in range(whole.num_row_groups):
-                        whole.read_row_group(group)
+                refuse_damaged([file])
             except StoreCorruptError:
                 if not self._of_tables:
                     raise
