@@ -10,6 +10,7 @@ import msgspec
 
 from legato import limits
 from legato.core.backpressure import Backpressure
+from legato.core.commit import Commit
 from legato.core.consumers import Matcher
 from legato.core.dead_letters import NOTHING_MORE
 from legato.core.directory import Directory
@@ -53,9 +54,25 @@ class Job:
         self.refused = ""
         """Why some found no room."""
         self.returned = deque(message for lane in queue.order for message in lane.returned if message.waiting)
-        """What had come back when it began, and is still to be looked at."""
+        """What had come back when it was asked for, and is still to be looked at."""
         self.ranges = [(lane.start, lane.visible_seq) for lane in queue.order]
         """What is still to be looked at: above the first, up to the second."""
+
+
+class CameBack(msgspec.Struct, gc=False):
+    """What was coming back to its queue when a job was asked for is there: the job begins."""
+
+    administration: Administration
+    job: Job
+
+    def durable(self, outcome: Outcome) -> None:
+        """The next slice finds it in its place."""
+        self.administration.begin(self.job)
+
+    def refused(self, refusal: RefusedCommit) -> None:
+        """It comes back all the same."""
+        refusal.retry(self)
+        refusal.await_end()
 
 
 class Worked(msgspec.Struct, gc=False):
@@ -150,7 +167,7 @@ class Administration:
 
     def purge(self, queue: Queue, token: Any) -> None:
         """Drop what waits now and is in nobody's hands; `Finished` tells how many those were."""
-        self._begin(Job(queue, None, None, queue.depth, token))
+        self._ask_for(Job(queue, None, None, queue.depth, token))
 
     def move(
         self,
@@ -171,11 +188,26 @@ class Administration:
             properties: that the messages get on their way, in place of those of the same names.
             above: tells which messages stay, or are leaving in another way: all up to that sequence.
         """
-        self._begin(Job(queue, to, matches, limit, token, properties, above))
+        self._ask_for(Job(queue, to, matches, limit, token, properties, above))
 
-    def _begin(self, job: Job) -> None:
-        job.queue.jobs += 1
-        self._modes.review(job.queue)
+    def _ask_for(self, job: Job) -> None:
+        """The job begins; where something is coming back to its queue, once that is there."""
+        queue = job.queue
+        queue.jobs += 1
+        self._modes.review(queue)
+        last: Commit | None = None
+        for commit in self._kernel.commits:
+            if coming := [message for message in commit.returned if message.queue is queue]:
+                job.returned += coming
+                last = commit
+        if last is None:
+            self.begin(job)
+        else:
+            last.changes.append(CameBack(self, job))
+            last.awaited = True
+
+    def begin(self, job: Job) -> None:
+        """All that the job is to look at is in its place."""
         self._jobs.append(job)
         self._kernel.scan_again()
 

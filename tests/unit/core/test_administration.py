@@ -69,6 +69,74 @@ def test_what_came_back_is_purged_in_slices(monkeypatch: pytest.MonkeyPatch) -> 
     assert s.scans - before >= 4
 
 
+@pytest.mark.parametrize("to", ["", "to"], ids=["purge", "move"])
+@pytest.mark.parametrize("commit", ["gathering", "in flight", "refused"])
+def test_what_was_coming_back_when_it_was_asked_for_goes_too(commit: str, to: str) -> None:
+    """It was in its place after the job had looked at what had come back, and nobody looked there again."""
+    s = Scenario()
+    s.publish("q", *(b"%d" % n for n in range(3 * limits.SCAN_MESSAGES)))
+    s.broker.directory.queue("to")
+    consumer = s.consumer("q", 3)
+    for message in s.in_hand(consumer):
+        s.broker.settlement.modify(consumer, message, failed=True, undeliverable_here=False)
+    s.broker.receivers.flow(consumer, 0, False, s.now_us)
+    s.full = commit == "refused"
+    batch = s.broker.take_batch(s.now_us) if commit == "in flight" else None
+    ask_for_all(s, to)
+    if batch is not None:
+        while s.go_on():  # the disk is slow
+            pass
+        s.store.commit(batch)
+        s.broker.committed(s.now_us)
+    s.run()
+    assert s.finished == {"all": 3 * limits.SCAN_MESSAGES}
+    assert s.broker.directory.queue("q").depth == 0
+    assert s.broker.directory.queue("to").depth == (3 * limits.SCAN_MESSAGES if to else 0)
+    assert s.crash().broker.directory.queue("q").depth == 0
+
+
+def ask_for_all(s: Scenario, to: str) -> None:
+    queue = s.broker.directory.queue("q")
+    if to:
+        s.broker.administration.move(queue, s.broker.directory.queue(to), "all")
+    else:
+        s.broker.administration.purge(queue, "all")
+
+
+@pytest.mark.parametrize("to", ["", "to"], ids=["purge", "move"])
+def test_a_job_ends_although_messages_come_back_all_the_time(to: str) -> None:
+    """And leaves what was in somebody's hands when their turn came."""
+    s = Scenario()
+    s.publish("q", b"1", b"2", b"3")
+    s.broker.directory.queue("to")
+    consumer = s.consumer("q", 10)
+
+    def fail_all() -> None:
+        for message in s.in_hand(consumer):
+            s.broker.settlement.modify(consumer, message, failed=True, undeliverable_here=False)
+
+    fail_all()
+    ask_for_all(s, to)
+    for _ in range(4):
+        assert s.step()
+        s.go_on()
+        fail_all()
+    assert s.finished == {"all": 0}
+    s.run()
+    assert s.broker.directory.queue("q").depth == 3
+
+
+def test_a_job_whose_queue_is_deleted_before_what_comes_back_is_there_ends() -> None:
+    s = Scenario()
+    s.publish("q", b"1")
+    consumer = s.consumer("q", 1)
+    s.broker.settlement.modify(consumer, s.in_hand(consumer)[0], failed=True, undeliverable_here=False)
+    ask_for_all(s, "")
+    s.broker.deletion.delete(s.broker.directory.queue("q"))
+    s.run()
+    assert s.finished == {"all": 0}
+
+
 def test_a_purge_leaves_what_somebody_has_and_what_comes_later() -> None:
     s = Scenario()
     s.publish("q", *(b"%d" % n for n in range(2 * limits.SCAN_MESSAGES)))

@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from legato import core
-from legato.core.administration import Administration, Ended, Job, Worked
+from legato.core.administration import Administration, CameBack, Ended, Job, Worked
 from legato.core.assignments import Assignment, Release
 from legato.core.changes import Gone, Marked, Moved, Placed, Published, Released, RunGone
 from legato.core.deletion import Deleted
@@ -62,6 +62,7 @@ TESTED = {
     RunGone,
     Marked,
     Release,
+    CameBack,
     Worked,
     Ended,
     DroppedDuplicate,
@@ -272,6 +273,17 @@ def test_a_release_that_waits_for_what_is_being_assigned_begins_when_that_is_dur
     assert (moved, refusal.next.changes) == ([], [change])
     change.durable(Outcome([], ()))
     assert moved == [(held, source, "token", 2)]
+
+
+def test_a_job_that_waits_for_what_comes_back_begins_when_that_is_durable() -> None:
+    begun: list[Job] = []
+    administration = cast(Administration, SimpleNamespace(begin=begun.append))
+    job = Job(queue_with(5), None, None, 9, "token")
+    change, refusal = CameBack(administration, job), Refusal()
+    change.refused(refusal.commit)
+    assert (begun, refusal.next.changes, refusal.next.awaited) == ([], [change], True)
+    change.durable(Outcome([], ()))
+    assert begun == [job]
 
 
 def test_a_move_counts_what_is_durable_and_ends_where_there_is_no_room() -> None:
