@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import sys
 from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 
@@ -31,7 +32,8 @@ class Transport(base.Transport):  # type: ignore[misc]
     Channel = channels.Channel
     can_parse_url = True
     default_port = 5672
-    driver_type = "amqp"
+    # Not "amqp", which to Celery is RabbitMQ: tasks for its quorum queues are delayed by exchanges and queues of its own.
+    driver_type = "legato"
     driver_name = "legato"
     connection_errors = (BrokerLostError, OSError)
     channel_errors = (ChannelRefusedError,)
@@ -42,6 +44,7 @@ class Transport(base.Transport):  # type: ignore[misc]
     def __init__(self, client: Any, **options: Any) -> None:
         super().__init__(client, **options)
         _keep_login_apart(client)
+        _let_workers_meet()
         self.channel_ids = itertools.count(1)
         self.hold_eta = bool((client.transport_options or {}).get(HOLD_ETA, True))
 
@@ -135,6 +138,17 @@ def client_uri(client: Any) -> str:
     if path:
         raise ConfigError(f"Legato has no virtual hosts: leave {path!r} out of the URL.")
     return f"{SCHEMES[scheme]}://{rest}"
+
+
+def _let_workers_meet() -> None:
+    """Have Celery's workers look for each other at their start, and listen to each other.
+
+    They do so over transports that they know by their type.
+    """
+    for name, step in (("mingle", "Mingle"), ("gossip", "Gossip")):
+        module = sys.modules.get(f"celery.worker.consumer.{name}")
+        if module is not None:
+            getattr(module, step).compatible_transports.add(Transport.driver_type)
 
 
 def _with_scheme(host: str | None, port: int | None) -> str:

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from legato.testing import LocalBroker, broker, broker_pair
+from tests.support import celery_quorum as quorum
 from tests.support import celery_tasks as tasks
 
 ROOT = Path(__file__).parents[3]
@@ -33,9 +34,9 @@ def running() -> Iterator[LocalBroker]:
 
 
 @contextmanager
-def worker(url: str, log: Path, *options: str) -> Iterator[subprocess.Popen[bytes]]:
+def worker(url: str, log: Path, *options: str, app: str = "celery_tasks") -> Iterator[subprocess.Popen[bytes]]:
     environment = {**os.environ, "BROKER_URL": url.replace("amqp://", "legato://"), "PYTHONPATH": str(ROOT)}
-    command = [sys.executable, "-m", "celery", "-A", "tests.support.celery_tasks", "worker", "--loglevel", "INFO"]
+    command = [sys.executable, "-m", "celery", "-A", f"tests.support.{app}", "worker", "--loglevel", "INFO"]
     with log.open("wb") as output:
         process = subprocess.Popen(
             [*command, *options], env=environment, stdout=output, stderr=subprocess.STDOUT, cwd=log.parent
@@ -126,6 +127,7 @@ def test_a_broadcast_task_runs_in_every_worker(running: LocalBroker, working: ob
     with worker(running.url, tmp_path / "other.log", "-n", "other@%h", "--pool", "threads"):
         tasks.note.apply_async((str(notes), "here"), queue="all", ignore_result=True)
         until(lambda: notes.exists() and notes.read_text() == "here\nhere\n")
+    assert "mingle: sync with 1 nodes" in (tmp_path / "other.log").read_text()
 
 
 @pytest.mark.slow
@@ -146,6 +148,18 @@ def test_the_tasks_of_a_killed_worker_go_to_another(tmp_path: Path) -> None:
         gate.touch()
         with worker(pair.url, tmp_path / "second.log", *options, "-n", "second@%h"):
             until(lambda: notes.exists() and notes.read_text() == "done\ndone\n")
+
+
+def test_an_application_that_was_written_for_quorum_queues_runs_as_it_is(tmp_path: Path) -> None:
+    """Celery has RabbitMQ delay the tasks of such queues by exchanges that Legato has not."""
+    with broker_pair(tmp_path / "pair") as pair:
+        url = pair.url.replace("amqp://", "legato://")
+        quorum.app.conf["broker_url"] = url
+        with worker(pair.url, tmp_path / "worker.log", "--pool", "solo", app="celery_quorum"):
+            assert quorum.when.delay().get(timeout=WAIT_S) > 0
+            begun = time.time()
+            assert quorum.when.apply_async(countdown=1.5).get(timeout=WAIT_S) >= begun + 1.5
+        quorum.app.close()
 
 
 def test_an_unknown_task_is_a_dead_letter(running: LocalBroker, working: object) -> None:
