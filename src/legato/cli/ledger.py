@@ -16,7 +16,7 @@ from legato.cli.commands import Commands
 from legato.cli.confirmation import DryRunOption, YesOption, confirm
 from legato.cli.options import JsonOption, LedgerArgument, LedgersArgument, LedgerStoreOption, ledger_of, one_or_groups
 from legato.cli.output import counted, say, say_json, say_lines
-from legato.errors import ConfigError
+from legato.errors import LegatoError
 from legato.quoting import sentence
 
 app = Commands(
@@ -364,7 +364,7 @@ def story(
     with being_read(ledger):
         find_story(ledger, search)
     if search.error:
-        raise ConfigError(search.error)
+        raise LegatoError(search.error)
     told = Story(search.message_id, search.chapters)
     if as_json:
         say_json(msgspec.to_builtins(told))

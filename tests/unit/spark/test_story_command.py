@@ -9,8 +9,9 @@ from pathlib import Path
 
 from typer.testing import CliRunner
 
+from legato.cli.failures import EXIT_FAILED, explain
 from legato.cli.main import app
-from legato.errors import ConfigError
+from legato.errors import LegatoError
 from legato.spark.ledger.segments import write_segment
 from tests.spark.history import READERS, history, news_history
 from tests.unit.spark.test_ledger_query import ledger_of
@@ -98,10 +99,11 @@ def test_a_segment_that_is_damaged_is_named(tmp_path: Path) -> None:
 def test_a_message_that_nobody_knows_is_a_sentence(tmp_path: Path) -> None:
     write_segment(tmp_path, list(enumerate(history(), 1)))
     told = CliRunner().invoke(app, ["story", "ID:none", str(tmp_path)])
-    assert isinstance(told.exception, ConfigError)
-    assert str(told.exception) == (
+    assert isinstance(told.exception, LegatoError)
+    assert explain(told.exception) == (
         "The ledger knows no message ID:none. "
-        "What Spark's sink published has no ids there: name it by its place, QUEUE/SEQUENCE."
+        "What Spark's sink published has no ids there: name it by its place, QUEUE/SEQUENCE.",
+        EXIT_FAILED,
     )
 
 
