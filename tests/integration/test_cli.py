@@ -163,6 +163,12 @@ def test_a_mistake_of_use_is_named_and_ends_with_2(arguments: list[str], hint: s
     assert "Traceback" not in answer.stderr
 
 
+def test_a_mistyped_source_of_a_copy_leaves_no_directory_behind(tmp_path: Path) -> None:
+    answer = legato(None, "replica", "seed", str(tmp_path / "store"), "--from", str(tmp_path / "backup"))
+    assert (answer.returncode, answer.stderr) == (1, f"legato: there is no store in {tmp_path / 'backup'}\n")
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_settings_are_checked_and_nothing_is_started_or_made(tmp_path: Path) -> None:
     config, store, trail = tmp_path / "legato.toml", tmp_path / "store", tmp_path / "audit.jsonl"
     config.write_text(

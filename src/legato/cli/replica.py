@@ -139,6 +139,8 @@ def seed(
     from legato.server.storage.seed_source import snapshot_from
 
     named = f"the store at {parse_uri(source)}" if is_uri(source) else source
+    if not is_uri(source) and not Path(source).is_dir():
+        raise StoreError(f"there is no store in {source}")
     store.mkdir(mode=0o700, parents=True, exist_ok=True)
     if not is_uri(source) and store.resolve() == Path(source).resolve():
         raise StoreError(f"{store} cannot be a copy of itself: --from names another directory")
