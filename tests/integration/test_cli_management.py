@@ -136,6 +136,19 @@ def test_without_a_terminal_no_editor_is_opened_for_a_dead_letter(broker: Server
     assert "give the new body with --set or --file" in answer.stderr
 
 
+def test_whoever_names_a_muted_dead_letter_is_told_that_it_is(broker: Server) -> None:
+    with ConnectionFactory(f"amqp://127.0.0.1:{broker.port}").create_connection() as connection:
+        session = connection.create_session()
+        session.create_producer(session.create_queue("DLQ.aside")).send(session.create_text_message("tea"))
+    assert legato(broker, "dlq", "mute", "aside", "ID:", "--reason", "test data").stdout == "muted 1 dead letter\n"
+    for verb in ("show", "reissue"):
+        answer = legato(broker, "dlq", verb, "aside", "ID:")
+        assert answer.returncode == 1
+        assert "ID: is muted: legato dlq unmute DLQ.aside ID: brings it back." in answer.stderr
+    assert "muted" not in legato(broker, "dlq", "show", "aside", "nonsense").stderr
+    assert legato(broker, "dlq", "unmute", "aside", "ID:").stdout == "unmuted 1 dead letter\n"
+
+
 def test_on_a_terminal_the_question_is_asked_and_no_is_the_default(broker: Server) -> None:
     legato(broker, "queue", "create", "asked")
     for answer, told in ((b"\n", b"nothing was changed"), (b"y\n", b"deleted queue asked")):

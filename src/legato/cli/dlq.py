@@ -12,6 +12,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -130,7 +131,7 @@ def show(queue: LettersArgument, name: NameArgument, as_json: JsonOption = False
     from legato.cli import dead_letter_rendering
 
     source = dead_letters.find_queue(url, queue)
-    [letter] = dead_letters.named(url, source, [name])
+    [letter] = _named(url, source, [name])
     dead_letter_rendering.print_letter(letter, as_json=as_json)
 
 
@@ -163,7 +164,7 @@ def edit(
     if file is not None and changes:
         raise typer.BadParameter("give --set or --file, not both")
     source = dead_letters.find_queue(url, queue)
-    [letter] = dead_letters.named(url, source, [name])
+    [letter] = _named(url, source, [name])
     body = dead_letters.body_of(letter.message)
     if file is not None:
         new: Any = _read(file)
@@ -308,8 +309,37 @@ def _lots(url: str, queue: str, names: list[str] | None, cause: str, trace: str,
 
     if not names:
         return dead_letters.lots(url, queue, cause, trace, limit)
-    found = dead_letters.named(url, queue, names, cause, trace)
+    found = _named(url, queue, names, cause, trace)
     return iter([found[:limit] if limit else found])
+
+
+def _named(url: str, queue: str, names: list[str], cause: str = "", trace: str = "") -> list[Letter]:
+    """See `dead_letters.named`; whoever names a letter that is muted is told so.
+
+    Raises:
+        JMSError: as there.
+    """
+    from legato.administration import dead_letters
+
+    try:
+        return dead_letters.named(url, queue, names, cause, trace)
+    except JMSError as error:
+        muted = "" if queue.startswith(dead_letters.MUTED_PREFIX) else _first_muted(url, queue, names)
+        if not muted:
+            raise
+        told = f"{error} {quoted(muted)} is muted: legato dlq unmute {quoted(queue)} {quoted(muted)} brings it back."
+        raise JMSError(told) from None
+
+
+def _first_muted(url: str, queue: str, names: list[str]) -> str:
+    """The first of these names that is one of a muted dead letter of a queue; empty if there is none."""
+    from legato.administration import dead_letters
+
+    for name in names:
+        with suppress(JMSError):
+            dead_letters.named(url, dead_letters.MUTED_PREFIX + queue, [name])
+            return name
+    return ""
 
 
 def _move(
