@@ -14,8 +14,8 @@ PAGE = Path(__file__).parents[1] / "docs" / "reference" / "cli.md"
 _HEAD = """# Commands
 
 Every command of `legato`, as `legato COMMAND --help` shows it. Exit codes: 0 if all went well, 1 if nothing was
-found or something failed, 2 if the command line or a setting is wrong; `legato` alone shows its help and exits
-with 0. `LEGATO_URL` stands for `--url`.
+found or something failed, also if whoever reads the output stops early, 2 if the command line or a setting is
+wrong, 130 if Ctrl-C cut it off; `legato` alone shows its help and exits with 0. `LEGATO_URL` stands for `--url`.
 `legato --install-completion` lets the shell complete commands and options.
 
 This page is made by `make cli-reference`.

@@ -208,6 +208,19 @@ def test_settings_that_cannot_be_used_fail_the_check_as_they_would_the_broker(
     assert sentence in answer.stderr
 
 
+@pytest.mark.parametrize("words", [["--help"], ["can", "ann", "send", "tea"]])
+def test_output_that_nobody_reads_is_no_success_and_no_noise(words: list[str]) -> None:
+    """As behind `| head -1`. Of `can` the exit code is the answer: it must not be that of a yes."""
+    read, write = os.pipe()
+    os.close(read)
+    try:
+        program = [sys.executable, "-m", "legato.cli", *words]
+        answer = subprocess.run(program, stdout=write, stderr=subprocess.PIPE, text=True, check=False)
+    finally:
+        os.close(write)
+    assert (answer.returncode, answer.stderr) == (1, "")
+
+
 def test_the_command_alone_prints_its_help_and_a_noun_alone_is_a_mistake() -> None:
     alone, helped = legato(None), legato(None, "--help")
     assert (alone.returncode, alone.stdout, alone.stderr) == (0, helped.stdout, "")

@@ -148,9 +148,6 @@ def main() -> None:
         app()
     except KeyboardInterrupt:
         sys.exit(EXIT_INTERRUPTED)
-    except BrokenPipeError:
-        sys.stderr.close()
-        sys.exit(0)
     except Exception as error:
         explanation = explain(error)
         if explanation is None:
