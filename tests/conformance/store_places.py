@@ -196,3 +196,24 @@ class StorePlaceTests:
         store.commit(batch_of(epoch, MessageMoved(1, 1, "delayed")))
         store.commit(batch_of(epoch, stored(1), MessageReturned(1, 1, 1, False, 1, "carried")))
         assert [(m.count, m.history) for m in store.messages(1, 0, 1, 0)] == [(1, [])]
+
+    def test_messages_are_found_without_their_bodies(self, store: Store, epoch: int) -> None:
+        """Some among many that are there, that were and that never were, in any block of any lane."""
+        high = 10 << 56
+        store.commit(batch_of(epoch, *[stored(seq, size=seq) for seq in range(1, 301)]))
+        store.commit(batch_of(epoch, stored(400, size=7), stored(high + 2, size=9), expiring(high + 3, NOW_US)))
+        store.commit(batch_of(epoch, consumed(10), MessageReturned(1, 20, 2, True, 5, "disconnect")))
+        asked = [1, 10, 20, 300, 301, 399, 400, high + 1, high + 2, high + 3, high + 9]
+        found = store.unread_messages(1, asked)
+        there = {message.seq: message for lane in (0, high) for message in store.messages(1, lane, NO_LIMIT, NO_LIMIT)}
+        assert [message.seq for message in found] == [1, 20, 300, 400, high + 2, high + 3]
+        for message in found:
+            read = there[message.seq]
+            assert (message.body, message.unread_bytes) == (b"", len(read.body))
+            assert (message.count, message.flagged, message.history) == (read.count, read.flagged, read.history)
+            assert (message.expires_us, message.stored_us) == (read.expires_us, read.stored_us)
+        assert list(store.unread_messages(1, [500])) == list(store.unread_messages(99, [1])) == []
+
+    def test_copies_are_found_without_their_bodies(self, store: Store, epoch: int) -> None:
+        store.commit(batch_of(epoch, published(1, FIRST, size=30)))
+        assert [(m.seq, m.body, m.unread_bytes) for m in store.unread_messages(FIRST, [1])] == [(1, b"", 30)]

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from itertools import islice
+
 from legato import limits
 from legato.core.changes import Marked
 from legato.core.commit import Commit
@@ -46,9 +49,12 @@ class Dispatcher:
             return
         given: Given = {}
         unfinished: set[Consumer] | None = None
-        for consumer in queue.consumers:
-            if consumer.first:
-                self._give_first(consumer, given)
+        may_read = self._reading()
+        interrupted = [
+            consumer
+            for consumer in queue.consumers
+            if consumer.first and not self._give_first(consumer, given, may_read)
+        ]
         if not queue.paused and queue.held_until_us <= self._kernel.now_us:
             if queue.selecting:
                 unfinished = self._select(queue, given)
@@ -59,6 +65,10 @@ class Dispatcher:
                 if stopped is not Stopped.DONE:
                     self._come_back_to(queue, stopped)
                     unfinished = set(queue.consumers)
+        if interrupted:
+            unfinished = {*(unfinished or ()), *interrupted}
+            for consumer in interrupted:
+                queue.review_turn(consumer)
         for consumer, messages in given.items():
             if messages:
                 count = len(messages)
@@ -118,14 +128,42 @@ class Dispatcher:
             self._kernel.scan_again()
         return selection.unfinished
 
-    def _give_first(self, consumer: Consumer, given: Given) -> None:
-        """Give the consumer the messages that are its own already, also if an exclusive queue serves another."""
+    def _reading(self) -> Callable[[], bool]:
+        """Whether more may be read of what comes first: once in any case, and until the slice is over."""
+        is_over: Callable[[], bool] | None = None
+
+        def may_read() -> bool:
+            nonlocal is_over
+            if is_over is None:
+                is_over = self._kernel.begin_slice()
+                return True
+            return not is_over()
+
+        return may_read
+
+    def _give_first(self, consumer: Consumer, given: Given, may_read: Callable[[], bool]) -> bool:
+        """Give the consumer the messages that are its own already, also if an exclusive queue serves another.
+
+        Returns:
+            False if the rest has to be read and is for another turn, or cannot be: until then it gets nothing else.
+        """
+        queue = consumer.queue
         while consumer.first and consumer.ready:
-            message = consumer.first.popleft()
-            if message.expires_us and message.expires_us <= self._kernel.now_us and not message.presented:
+            message = consumer.first[0]
+            is_over = message.expires_us and message.expires_us <= self._kernel.now_us and not message.presented
+            if message.body is None and not is_over:
+                if may_read():
+                    self._read_first(consumer)
+                else:
+                    self._come_back_to(queue, Stopped.BY_BUDGET)
+                if message.body is None:
+                    if consumer in queue.ring:
+                        queue.ring.remove(consumer)
+                    return False
+            consumer.first.popleft()
+            if is_over:
                 self._router.expire(message)
                 continue
-            consumer.queue.body(message, self._kernel.archive)
             enter(message, GIVE)
             message.consumer = consumer
             if not (message.presented and message.delivered_us):  # else it is the same delivery still
@@ -134,8 +172,15 @@ class Dispatcher:
             consumer.credit -= 1
             consumer.unsent_bytes += message.size
             given.setdefault(consumer, []).append(message)
-        if not consumer.ready and consumer in consumer.queue.ring:
-            consumer.queue.ring.remove(consumer)
+        if not consumer.ready and consumer in queue.ring:
+            queue.ring.remove(consumer)
+        return True
+
+    def _read_first(self, consumer: Consumer) -> None:
+        """Read what comes first and is not in memory, no more than the consumer can be given now."""
+        next_ones = list(islice(consumer.first, min(consumer.credit, limits.FIRST_LOAD_MESSAGES)))
+        room_bytes = limits.DELIVERY_BYTES_IN_ONE_GO - consumer.unsent_bytes
+        consumer.queue.read_ahead(next_ones, self._kernel.archive, room_bytes)
 
     def _drain(self, consumer: Consumer) -> None:
         """All that could be delivered was; not so if its socket takes no more."""

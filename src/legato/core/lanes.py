@@ -357,14 +357,12 @@ class Lane:
             claimed |= in_window
         on_disk = sorted(seq for seq in seqs - claimed.keys() if self.loaded_seq < seq <= self.visible_seq)
         on_disk = [seq for seq in on_disk if seq not in self.claimed]
-        wanted = set(on_disk)
-        while on_disk:
-            found = archive.messages(self.queue.id, on_disk[0] - 1, FIRST_LOAD_MESSAGES, WINDOW_BYTES)
-            for stored in found:
-                if stored.seq in wanted:
-                    claimed[stored.seq] = self.restored(stored)
-            read_through = found[-1].seq if found else self.visible_seq
-            on_disk = [seq for seq in on_disk if seq > read_through]
+        for stored in archive.unread_messages(self.queue.id, on_disk) if on_disk else ():
+            message = claimed[stored.seq] = self.restored(stored)
+            message.size = stored.unread_bytes
+        for message in claimed.values():
+            # They may be many and large: their bytes are read when they are given.
+            message.body = None
         # Should the lane be read again, it passes over them.
         self.claimed.update(claimed)
         return claimed

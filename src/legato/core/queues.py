@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
@@ -273,6 +273,20 @@ class Queue:
             assert found[0].seq == message.seq, f"{message} is waiting but not in the store"
             message.body = found[0].body
         return message.body
+
+    def read_ahead(self, messages: Sequence[Message], archive: Archive, limit_bytes: int) -> None:
+        """Read the bytes of the first one, and of those after it that wait near it and come next, up to so many."""
+        head = messages[0]
+        missing = {head.seq: head}
+        last = head.seq
+        for message in messages[1:]:
+            if message.body is not None or not last < message.seq < head.seq + limits.FIRST_LOAD_MESSAGES:
+                break
+            last = message.seq
+            missing[last] = message
+        for stored in archive.messages(self.id, head.seq - 1, last - head.seq + 1, limit_bytes):
+            if (found := missing.get(stored.seq)) is not None:
+                found.body = stored.body
 
     def claim(self, seqs: set[int], archive: Archive) -> dict[int, Message]:
         """Take messages out of order, for a consumer whose application still holds them: those that are still here."""

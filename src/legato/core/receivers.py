@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from legato import limits
 from legato.core.consumers import Consumer, Matcher, Reservation
 from legato.core.deletion import Deletion
 from legato.core.dispatch_modes import DispatchModes
@@ -96,15 +97,27 @@ class Receivers:
         if not held:
             return []
         claimed = self._claim(queue, held)
-        for seq in sorted(claimed):
-            self._reservations.take_back(consumer, claimed[seq])
-            consumer.first.append(claimed[seq])
-            if group := self._kernel.group_of(claimed[seq]):
-                queue.groups.claim(group, consumer)
+        in_order = [claimed[seq] for seq in sorted(claimed)]
+        for message in in_order:
+            self._reservations.take_back(consumer, message)
+            consumer.first.append(message)
+        if queue.grouped:
+            self._claim_groups(consumer, in_order)
         missing = held - claimed.keys()
         had = queue.held_of(missing) | self._transactions.held_in(queue)
         mine = (None, (consumer.container, consumer.name))
         return [seq for seq in sorted(missing) if seq in had or queue.taken_by(seq, self._kernel.archive) not in mine]
+
+    def _claim_groups(self, consumer: Consumer, messages: list[Message]) -> None:
+        """The groups of its messages are the consumer's; to know them they are read, and not kept."""
+        queue, archive = consumer.queue, self._kernel.archive
+        for place, message in enumerate(messages):
+            if message.body is None:
+                neighbours = messages[place : place + limits.FIRST_LOAD_MESSAGES]
+                queue.read_ahead(neighbours, archive, limits.WINDOW_BYTES)
+            if group := self._kernel.group_of(message):
+                queue.groups.claim(group, consumer)
+            message.body = None
 
     def _claim(self, queue: Queue, seqs: set[int]) -> dict[int, Message]:
         claimed: dict[int, Message] = {}

@@ -196,6 +196,8 @@ class StoredMessage(msgspec.Struct, gc=False):
     """When it was stored, or a neighbour of it: to the age of a queue's head that is near enough."""
     history: list[Attempt] = []
     """The last failed deliveries, oldest first, at most `limits.HISTORY_ATTEMPTS`."""
+    unread_bytes: int = 0
+    """The size of the body where that was not read."""
 
     @property
     def is_plain(self) -> bool:
@@ -264,6 +266,9 @@ class Archive(Protocol):
     def messages(self, queue: int, after: int, limit: int, limit_bytes: int) -> Sequence[StoredMessage]:
         """Waiting messages of `queue` with seq > `after` in the same lane, in order: at most `limit`, and no more once
         `limit_bytes` of bodies are exceeded (at least one message if there is any)."""
+
+    def unread_messages(self, queue: int, seqs: Sequence[int]) -> Sequence[StoredMessage]:
+        """Those of `seqs` (ascending) that wait in `queue`, without their bodies."""
 
     def queue_by_number(self, queue: int) -> QueueRecord | None:
         """The queue of that number, or None if there is none any more."""

@@ -1,6 +1,6 @@
 """Block lookup: the block that holds a place, and the messages after a place."""
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from itertools import repeat
 from typing import Any
@@ -75,6 +75,29 @@ def waiting_among(cursor: Any, queue: int, seqs: Sequence[int]) -> dict[int, int
         held = block.seqs()
         for index in indexes:
             found[held[index]] = block.size(index)
+    return found
+
+
+def find_messages(cursor: Any, queue: int, seqs: Sequence[int]) -> list[StoredMessage]:
+    """See `Archive.unread_messages`; without what is remembered of deliveries."""
+    found: list[StoredMessage] = []
+    position = 0
+    while position < len(seqs):
+        seq = seqs[position]
+        block = find_block(cursor, queue, seq)
+        if block is None or block.last < seq:
+            # Nothing waits there: it goes on with what the next block may have.
+            block = read_block(cursor, queue, cursor.set_range(place_key(queue, seq)))
+            if block is None:
+                break
+            position = bisect_left(seqs, block.first, position)
+        end = bisect_right(seqs, block.last, position)
+        held = block.seqs()
+        for index in block.indexes(seqs[position:end]) if end > position else ():
+            expires_us = block.expiries[index] if block.expiries else 0
+            size = block.size(index)
+            found.append(StoredMessage(held[index], b"", 0, False, expires_us, block.stored_us, unread_bytes=size))
+        position = end
     return found
 
 

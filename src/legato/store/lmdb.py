@@ -24,7 +24,7 @@ from legato.store import values
 from legato.store.apply import apply_changes, forget_outcomes
 from legato.store.apply_queues import remove_deleted
 from legato.store.base import Batch, Meta, ProducerRecord, QueueRecord, ReadingsFound, StoredMessage, Usage
-from legato.store.block_reader import SharedBodies, read_messages
+from legato.store.block_reader import SharedBodies, find_messages, read_messages
 from legato.store.blocks import RawBlock
 from legato.store.changes import gather
 from legato.store.commit_records import (
@@ -271,6 +271,20 @@ class LmdbStore:
                 return []
             with txn.cursor(db=databases.messages) as cursor, txn.cursor(db=databases.messages) as shared:
                 found = read_messages(cursor, SharedBodies(shared), queue, after, limit, limit_bytes)
+            if found and txn.stat(databases.deliveries)["entries"]:
+                with txn.cursor(db=databases.deliveries) as cursor:
+                    add_deliveries(cursor, queue, found)
+        return found
+
+    def unread_messages(self, queue: int, seqs: Sequence[int]) -> Sequence[StoredMessage]:
+        """See `Store.unread_messages`."""
+        databases = self._databases
+        with self._reading() as txn:
+            record = self._record(txn, queue)
+            if record is None or record.kind == Kind.TOPIC:
+                return []
+            with txn.cursor(db=databases.messages) as cursor:
+                found = find_messages(cursor, queue, seqs)
             if found and txn.stat(databases.deliveries)["entries"]:
                 with txn.cursor(db=databases.deliveries) as cursor:
                     add_deliveries(cursor, queue, found)

@@ -120,6 +120,13 @@ class MemoryStore:
                     break
             return found
 
+    def unread_messages(self, queue: int, seqs: Sequence[int]) -> Sequence[StoredMessage]:
+        """See `Store.unread_messages`."""
+        with self._lock:
+            waiting = self._state.messages.get(queue, {})
+            found = [_copy_message(waiting[seq]) for seq in seqs if seq in waiting]
+            return [replace(message, body=b"", unread_bytes=len(message.body)) for message in found]
+
     def taken(self, queue: int) -> Sequence[TakenMessage]:
         """See `Store.taken`."""
         with self._lock:

@@ -306,6 +306,7 @@ class LmdbAgainstModel(RuleBasedStateMachine):
                 everything = (record.queue, lane << 56, NO_LIMIT, NO_LIMIT)
                 assert timeless(store, *everything) == timeless(model, *everything)
                 assert all(HOUR_US <= message.stored_us <= self.now_us for message in store.messages(*everything))
+            assert unread(store, record) == unread(model, record)
         for queue in self.tracking.numbers() if self.drained else ():
             assert store.duplicates(queue) == model.duplicates(queue)
             for number in IDS if model.duplicates(queue)[1] else ():
@@ -371,6 +372,12 @@ def last_of(record: QueueRecord, lane: int) -> int:
 def timeless(store: Store, queue: int, after: int, limit: int, limit_bytes: int) -> list[StoredMessage]:
     """Messages without when they were stored, which a message shares with its neighbours."""
     return [replace(message, stored_us=0) for message in store.messages(queue, after, limit, limit_bytes)]
+
+
+def unread(store: Store, record: QueueRecord) -> list[StoredMessage]:
+    """Likewise every second one there may be, without its body."""
+    asked = [seq for lane in sorted(set(LANES)) for seq in range((lane << 56) + 1, last_of(record, lane) + 2, 2)]
+    return [replace(message, stored_us=0) for message in store.unread_messages(record.queue, asked)]
 
 
 STEPS: list[Callable[[LmdbAgainstModel, Draw], None]] = [

@@ -115,6 +115,14 @@ class ReadableArchive:
             self._damaged.note(queue, error)
             return []
 
+    def unread_messages(self, queue: int, seqs: Sequence[int]) -> Sequence[StoredMessage]:
+        """See `Archive.unread_messages`."""
+        try:
+            return self._archive.unread_messages(queue, seqs)
+        except StoreCorruptError as error:
+            self._damaged.note(queue, error)
+            return []
+
     def runs(self, queue: int, after: int, limit: int, limit_bytes: int, without: Set[int]) -> Sequence[Run]:
         """See `Archive.runs`."""
         try:
