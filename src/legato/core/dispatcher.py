@@ -10,6 +10,7 @@ from legato.core.changes import Marked
 from legato.core.commit import Commit
 from legato.core.consumers import Consumer
 from legato.core.dispatch import Given, Stopped, dispatch_in_order, mark_wanted
+from legato.core.drop_oldest import DropOldest
 from legato.core.effects import Deliver, Drained, Paced
 from legato.core.facts import DispatchMarked, MessageDelivered
 from legato.core.kernel import Kernel
@@ -31,9 +32,19 @@ class Dispatcher:
         unmarked: queues that wait for a higher dispatch mark.
     """
 
-    __slots__ = ("_kernel", "_router", "_unscanned", "consumed_from", "delivered", "returned_to", "unmarked")
+    __slots__ = (
+        "_drop_oldest",
+        "_kernel",
+        "_router",
+        "_unscanned",
+        "consumed_from",
+        "delivered",
+        "returned_to",
+        "unmarked",
+    )
 
-    def __init__(self, kernel: Kernel, router: Router) -> None:
+    def __init__(self, kernel: Kernel, router: Router, drop_oldest: DropOldest) -> None:
+        self._drop_oldest = drop_oldest
         self._kernel = kernel
         self._router = router
         self.consumed_from: set[Queue] = set()
@@ -201,6 +212,8 @@ class Dispatcher:
         queues, self.returned_to = self.returned_to, set()
         for queue in in_order(queues):
             self.dispatch(queue)
+            if queue.limited:
+                self._drop_oldest.review_returned(queue)
 
     def go_on(self) -> None:
         """The next slice of what was looked through in part."""

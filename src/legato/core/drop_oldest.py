@@ -46,6 +46,11 @@ class DropOldest:
             self._unfinished.setdefault(queue, {})
             self._kernel.scan_again()
 
+    def review_returned(self, queue: Queue) -> None:
+        """Something may have been given back without a commit, and was given to nobody: likewise."""
+        if any(lane.first_returned is not None for lane in queue.order):
+            self.review(queue)
+
     def go_on(self) -> None:
         """The next slice of what is too much."""
         is_over = self._kernel.begin_slice()

@@ -10,6 +10,7 @@ from legato.core.facts import MessageMoved
 from legato.core.producers import SINK_PREFIX
 from legato.core.settings import AddressSettings
 from legato.core.staged_batches import StagedRun
+from legato.core.transaction import Disposal
 from legato.store.block_writer import new_blocks
 from tests.support.scenario import Scenario
 
@@ -162,6 +163,53 @@ def test_a_limit_is_kept_of_a_queue_that_selects_whoever_had_its_messages() -> N
     s.publish("q", b"group=a;10", b"group=a;11")
     assert [fact.seq for fact in s.facts if isinstance(fact, MessageMoved)][5:] == [9]
     assert s.crash().broker.directory.queue("q").depth == 4
+
+
+@pytest.mark.parametrize("end", ["released", "released in a transaction", "closed", "cut off"])
+@pytest.mark.parametrize("wants", [None, b""], ids=["in a window", "on disk"])
+def test_what_is_given_back_goes_before_the_next_message_comes(wants: bytes | None, end: str) -> None:
+    """No commit follows from that; what was too much of it stayed until one came."""
+    s = Scenario()
+    consumer = s.consumer("q", 5, wants=wants)
+    s.publish("q", b"1", b"2", b"3", b"4", b"5")
+    s.settings["q"] = AddressSettings(max_messages=2, when_full="drop-oldest")
+    s.reload()
+    s.run()
+    queue = s.broker.directory.queue("q")
+    assert queue.depth == 5, "somebody has them"
+    s.broker.receivers.flow(consumer, 0, False, s.now_us)
+    if end == "released":
+        for message in s.in_hand(consumer):
+            s.broker.settlement.release(consumer, message)
+    elif end == "released in a transaction":
+        txn = s.broker.transactions.declare("me")
+        transaction = s.broker.transactions.find(txn, "me")
+        assert transaction is not None
+        for message in s.in_hand(consumer):
+            s.broker.transactions.acknowledge(transaction, consumer, message, Disposal())
+        s.broker.transactions.discharge(txn, "me", fail=False, token="end")
+    else:
+        s.broker.receivers.detach(consumer, clean=end == "closed")
+    s.run()
+    assert queue.depth == 2
+    s.run()
+    assert [message.body for message in s.store.messages(queue.id, 0, 9, 1 << 20)] == [b"4", b"5"]
+
+
+def test_what_is_given_back_and_wanted_does_not_go() -> None:
+    """It is somebody's again before anything is dropped."""
+    s = Scenario()
+    one, two = s.consumer("q", 5), s.consumer("q", 0)
+    s.publish("q", b"1", b"2", b"3", b"4", b"5")
+    s.settings["q"] = AddressSettings(max_messages=2, when_full="drop-oldest")
+    s.reload()
+    s.broker.receivers.flow(one, 0, False, s.now_us)
+    s.broker.receivers.flow(two, 4, False, s.now_us)
+    for message in s.in_hand(one):
+        s.broker.settlement.release(one, message)
+    s.run()
+    assert s.received(two) == [b"1", b"2", b"3", b"4"]
+    assert s.broker.directory.queue("q").depth == 4
 
 
 @pytest.mark.parametrize("wants", [None, b""], ids=["in a window", "on disk"])
