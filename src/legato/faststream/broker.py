@@ -270,6 +270,11 @@ class LegatoBroker(LegatoRegistrator, BrokerUsecase[Delivery, Connection, Legato
 def _secured(url: str, security: BaseSecurity | None) -> tuple[str, tuple[str | None, str | None]]:
     if security is None:
         return url, (None, None)
+    if security.ssl_context is not None:
+        raise ConfigError(
+            "Legato makes the SSL context by itself: use_ssl=True, and its files as options of the connection, such as "
+            'LegatoBroker(url, options={"tls_ca_file": "ca.pem"}).'
+        )
     if security.use_ssl and url.startswith("amqp://"):
         url = "amqps://" + url.removeprefix("amqp://")
     if isinstance(security, SASLPlaintext):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import sys
+from ssl import CERT_NONE
 from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 
@@ -18,6 +19,8 @@ from legato.kombu.errors import BrokerLostError, ChannelRefusedError
 SCHEMES = {"legato": "amqp", "legatos": "amqps"}
 HOLD_ETA = "hold_eta"
 CONNECTION_OPTIONS = "connection_options"
+TLS_OPTIONS = {"ca_certs": "tls_ca_file", "certfile": "tls_cert_file", "keyfile": "tls_key_file"}
+CERT_REQS = "cert_reqs"
 
 
 class Transport(base.Transport):  # type: ignore[misc]
@@ -32,7 +35,7 @@ class Transport(base.Transport):  # type: ignore[misc]
     Channel = channels.Channel
     can_parse_url = True
     default_port = 5672
-    # Not "amqp", which to Celery is RabbitMQ: tasks for its quorum queues are delayed by exchanges and queues of its own.
+    # Not "amqp", which to Celery is RabbitMQ: that has exchanges of its own delay the tasks of quorum queues.
     driver_type = "legato"
     driver_name = "legato"
     connection_errors = (BrokerLostError, OSError)
@@ -62,7 +65,7 @@ class Transport(base.Transport):  # type: ignore[misc]
             ConfigError: the URL or an option cannot be used.
         """
         client = self.client
-        options = dict((client.transport_options or {}).get(CONNECTION_OPTIONS) or {})
+        options = _tls_options(client.ssl) | ((client.transport_options or {}).get(CONNECTION_OPTIONS) or {})
         return BrokerConnection(client, client_uri(client), options)
 
     def close_connection(self, connection: BrokerConnection) -> None:
@@ -120,7 +123,7 @@ class Transport(base.Transport):  # type: ignore[misc]
 
 
 def client_uri(client: Any) -> str:
-    """The URI for `legato.client` of one of kombu's connections.
+    """The URI for `legato.client` of one of kombu's connections; with its `ssl` it speaks TLS, whatever the URL says.
 
     Raises:
         ConfigError: it cannot be used.
@@ -137,7 +140,23 @@ def client_uri(client: Any) -> str:
     path = urlsplit(url).path.strip("/")
     if path:
         raise ConfigError(f"Legato has no virtual hosts: leave {path!r} out of the URL.")
-    return f"{SCHEMES[scheme]}://{rest}"
+    return f"{SCHEMES['legatos' if client.ssl else scheme]}://{rest}"
+
+
+def _tls_options(ssl: Any) -> dict[str, Any]:
+    """Options of the connection for kombu's `ssl` (Celery: `broker_use_ssl`), which has them by Python's names.
+
+    Raises:
+        ConfigError: it has others.
+    """
+    if not isinstance(ssl, dict):
+        return {}
+    unknown = sorted(map(str, ssl.keys() - TLS_OPTIONS.keys() - {CERT_REQS}))
+    if unknown:
+        known = ", ".join((*TLS_OPTIONS, CERT_REQS))
+        raise ConfigError(f"Of broker_use_ssl (kombu: ssl) Legato knows {known}; not {', '.join(unknown)}.")
+    options = {TLS_OPTIONS[name]: value for name, value in ssl.items() if name in TLS_OPTIONS and value is not None}
+    return options | ({"tls_verify": False} if ssl.get(CERT_REQS) == CERT_NONE else {})
 
 
 def _let_workers_meet() -> None:

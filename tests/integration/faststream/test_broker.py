@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +15,7 @@ import pydantic
 import pytest
 from faststream import AckPolicy, FastStream
 from faststream.exceptions import AckMessage, NackMessage, RejectMessage, SetupError
-from faststream.security import SASLPlaintext
+from faststream.security import BaseSecurity, SASLPlaintext
 from proton import Message as AmqpMessage
 from proton.utils import BlockingConnection
 
@@ -949,4 +950,6 @@ def test_mistakes_are_told_where_they_are_made() -> None:
         LegatoBroker("amqp://one", options={"prefetsh": 1})  # type: ignore[arg-type]
     secured = LegatoBroker("amqp://one", security=SASLPlaintext("ann", "secret", use_ssl=True))
     assert secured.specification.url == ["amqps://one"]
+    with pytest.raises(ConfigError, match="tls_ca_file"):
+        LegatoBroker("amqp://one", security=BaseSecurity(ssl_context=ssl.create_default_context()))
     assert LegatoBroker("amqp://ann:secret@one,two").specification.url == ["amqp://one,two"]

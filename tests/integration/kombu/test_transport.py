@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import pickle
 import socket
+import ssl
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -14,6 +15,7 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
+import trustme
 from kombu import Connection, Exchange, Queue
 from kombu.exceptions import OperationalError
 from proton import Message as AmqpMessage
@@ -508,6 +510,35 @@ def test_a_login_works_and_what_kombu_tells_of_a_connection_has_no_password(tmp_
                 assert SECRET not in repr(connection)
                 assert connection.as_uri() == f"legato://ann:**@{place}"
                 assert quote(SECRET, safe="") in connection.as_uri(include_password=True)
+
+
+TLS = """
+[tls]
+certificate = "{file}"
+key = "{file}"
+"""
+
+
+def test_a_connection_with_ssl_speaks_tls_whatever_its_url_says(tmp_path: Path, running: LocalBroker) -> None:
+    """Celery's `broker_use_ssl`: it connected in the clear."""
+    authority = trustme.CA()
+    file, trust = tmp_path / "server.pem", tmp_path / "ca.pem"
+    file.touch(mode=0o600)
+    authority.issue_cert("localhost").private_key_and_cert_chain_pem.write_to_path(str(file))
+    authority.cert_pem.write_to_path(str(trust))
+    (tmp_path / "legato.toml").write_text(TLS.format(file=file))
+    with server(tmp_path / "store", "--config", str(tmp_path / "legato.toml")) as secure:
+        place = f"localhost:{secure.port}"
+        trusting: list[Any] = [{"ca_certs": str(trust), "keyfile": None}, {"cert_reqs": ssl.CERT_NONE}]
+        for options in trusting:
+            for scheme in ("legato", "legatos"):
+                with Connection(f"{scheme}://{place}", ssl=options) as connection:
+                    connection.Producer().publish("tea", routing_key="tls")
+        for url, refused in ((f"legato://{place}", True), (url_of(running.url), {"ca_certs": str(trust)})):
+            with pytest.raises(OperationalError), Connection(f"{url}?connect_attempts=1", ssl=refused) as connection:
+                connection.ensure_connection(max_retries=1, interval_start=0)
+        with pytest.raises(ConfigError, match="knows ca_certs, certfile, keyfile, cert_reqs; not ciphers"):
+            Connection(f"legato://{place}", ssl={"ciphers": "ALL"}).connect()
 
 
 def test_plain_clients_can_send_tasks_queues(running: LocalBroker, connect: Callable[..., Connection]) -> None:
