@@ -330,6 +330,22 @@ def test_a_table_of_gold_that_is_not_there_is_refused(spark: SparkSession, tmp_p
         read_table(spark, tmp_path, "audit")
 
 
+def test_tables_are_where_they_were_asked_for_whoever_writes_them(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The Python processes of a cluster work in directories of their own: `./tables` was another one there."""
+    (ledger := tmp_path / "ledger").mkdir()
+    write_segment(ledger, NUMBERED)
+    for name in ("here", "there"):
+        (tmp_path / name).mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    made = WithoutViews(spark, str(ledger), Path("tables"))
+    monkeypatch.chdir(tmp_path / "there")
+    made.run_once()
+    assert list((tmp_path / "here" / "tables" / "silver").glob("*/*/*.parquet"))
+    assert not list((tmp_path / "there").iterdir())
+
+
 def test_tables_where_a_file_is_are_refused(spark: SparkSession, tmp_path: Path) -> None:
     """Spark said `ParentNotDirectoryException`."""
     (tmp_path / "ledger").mkdir()

@@ -89,6 +89,19 @@ An error occurred while calling o55.collectToPython.
 Caused by: java.io.IOException: No space left on device
 \tat java.base/java.io.FileOutputStream.writeBytes(Native Method)
 """
+FUNCTION_FAILED = """\
+[STREAM_FAILED] Query [id = 1-2, runId = 3-4] terminated with exception: [FOREACH_BATCH_USER_FUNCTION_ERROR] An error \
+occurred in the user provided function in foreach batch sink. Reason: An exception was raised by the Python Proxy. \
+Return Message: Traceback (most recent call last):
+  File "pyarrow/error.pxi", line 92, in pyarrow.lib.check_status
+    raise convert_status(status)
+pyspark.errors.exceptions.captured.PythonException: An exception was thrown from the Python worker:
+Traceback (most recent call last):
+  File "pyarrow/error.pxi", line 92, in pyarrow.lib.check_status
+FileNotFoundError: [Errno 2] Failed to open local file 'tables/part-0.parquet'
+ SQLSTATE: 39000
+=== Streaming Query ===
+"""
 
 
 def test_what_legato_said_is_found_in_what_spark_says() -> None:
@@ -107,6 +120,7 @@ def test_what_legato_said_is_found_in_what_spark_says() -> None:
         ),
         ("[PARSE_SYNTAX_ERROR] Syntax error at 'x'.\n== SQL ==\nx", "[PARSE_SYNTAX_ERROR] Syntax error at 'x'."),
         ("WARNING: Using incubator modules\nInvalid maximum heap size: -Xmx2x", "Invalid maximum heap size: -Xmx2x"),
+        (FUNCTION_FAILED, "FileNotFoundError: [Errno 2] Failed to open local file 'tables/part-0.parquet'"),
         ("", "it did not say why"),
     ],
 )

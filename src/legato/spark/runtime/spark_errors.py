@@ -14,6 +14,9 @@ from pyspark.errors.exceptions.captured import CapturedException, PythonExceptio
 _OURS = re.compile(r"^(?:.*?[\s:])?legato\.errors\.\w+: (.+)$", re.MULTILINE)
 _CAUSE = re.compile(r'^(?:Caused by: |: |Exception in thread "main" )(\S+: .+)$', re.MULTILINE)
 """A line of a Java stack trace that has an error's class and message."""
+_TRACEBACK = "Traceback (most recent call last):"
+_RAISED = re.compile(r"^((?:\w+\.)*\w*(?:Error|Exception): .*[^:\s])$", re.MULTILINE)
+"""The last line of a Python stack trace."""
 
 
 def sentence_of(text: str) -> str | None:
@@ -25,6 +28,10 @@ def sentence_of(text: str) -> str | None:
 def cause_of(text: str) -> str:
     """The cause that lies deepest, of what Spark shows of an error of its own."""
     causes: list[str] = _CAUSE.findall(text)
+    trace = text.partition(_TRACEBACK)[2]
+    if trace and (not causes or causes[-1].endswith(_TRACEBACK)) and (raised := _RAISED.findall(trace)):
+        # What a function in Python raised: Java passes its trace on, and says nothing itself.
+        return str(raised[-1])
     if causes:
         return causes[-1].strip()
     lines = (line.strip() for line in text.splitlines())

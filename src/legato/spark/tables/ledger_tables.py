@@ -115,7 +115,7 @@ class LedgerTables:
         self._small = session_like(spark, SMALL_QUERY_SETTINGS)
         self._of_messages = session_like(spark, _MESSAGES_SETTINGS)
         self._ledger = ledger
-        self._tables = tables
+        self._tables = tables.absolute()  # Tasks write there too, and work in directories of their own.
         self._segments_per_batch = segments_per_batch
         self._keep_bronze = keep_bronze
         self._unreadable: StoreCorruptError | None = None
