@@ -214,20 +214,21 @@ class Channel(base.StdChannel):  # type: ignore[misc]
                 return 0
             raise
 
-    def queue_delete(self, queue: str, if_unused: bool = False, if_empty: bool = False, **_: Any) -> None:
-        """Delete a queue with its bindings.
+    def queue_delete(self, queue: str, if_unused: bool = False, if_empty: bool = False, **_: Any) -> int:
+        """Delete a queue with its bindings; returns how many messages it had, as far as that is known.
 
         Raises:
             ChannelRefusedError: its user may not; its bindings stay.
         """
         binding = self._binding_of(queue)
+        count = 0
         if not binding.transient:
             try:
                 if if_unused or if_empty:
                     view = self._manage("read", queue)
                     if (if_unused and self._consumers_of(queue, view)) or (if_empty and view["depth"]):
-                        return
-                self._manage("delete", queue)
+                        return 0
+                count = int(self._manage("delete", queue).get("messages", 0))
             except ChannelRefusedError as error:
                 if error.code != NOT_FOUND:
                     raise
@@ -239,6 +240,7 @@ class Channel(base.StdChannel):  # type: ignore[misc]
             with self.connection.used():
                 getter.session.close()
         self.connection.release(queue)
+        return count
 
     def after_reply_message_received(self, queue: str) -> None:
         """A queue for the replies of one request is done with."""

@@ -8,7 +8,7 @@ from ssl import CERT_NONE
 from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 
-from kombu.transport import base
+from kombu.transport import base, virtual
 
 from legato.errors import ConfigError
 from legato.kombu import channel as channels
@@ -98,6 +98,10 @@ class Transport(base.Transport):  # type: ignore[misc]
         """Have it deliver no more."""
         del loop
         connection.unregister()
+
+    def get_manager(self, *_: Any, **__: Any) -> virtual.Management:
+        """What knows all bindings: `celery list bindings` asks it."""
+        return virtual.Management(self)
 
     def qos_semantics_matches_spec(self, connection: BrokerConnection) -> bool:
         """A prefetch count is the channel's, as AMQP 0.9.1 says."""

@@ -110,7 +110,7 @@ def test_remote_control_reaches_the_worker_and_its_answer_comes_back(working: ob
     assert tasks.add.apply_async((1, 1), queue="added").get(timeout=WAIT_S) == 2
 
 
-def test_the_command_line_purges(running: LocalBroker, working: object) -> None:
+def test_the_command_line_purges_and_lists_bindings(running: LocalBroker, working: object) -> None:
     environment = {**os.environ, "BROKER_URL": tasks.app.conf.broker_url, "PYTHONPATH": str(ROOT)}
     for _ in range(3):
         tasks.add.apply_async((1, 1), queue="idle")
@@ -119,6 +119,10 @@ def test_the_command_line_purges(running: LocalBroker, working: object) -> None:
     purged = subprocess.run(purge, env=environment, capture_output=True, text=True, check=False)
     assert "Purged 3 messages" in purged.stdout, purged.stdout + purged.stderr
     assert running.waiting("idle") == 0
+    bindings = subprocess.run(
+        [*celery, "list", "bindings"], env=environment, capture_output=True, text=True, check=False
+    )
+    assert ["celery", "celery", "celery"] in [line.split() for line in bindings.stdout.splitlines()], bindings.stderr
 
 
 @pytest.mark.slow

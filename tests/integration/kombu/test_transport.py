@@ -351,7 +351,7 @@ def test_queues_can_be_measured_purged_and_deleted(running: LocalBroker, connect
         queue.delete(if_unused=True)
         assert running.waiting("managed") == 1
     until(lambda: queue.queue_declare(passive=True).consumer_count == 0)
-    queue.delete(if_unused=True)
+    assert queue.delete(if_unused=True) == 1
     assert running.waiting("managed") == 0
     assert ("managed", "managed", "m") not in set(channel.list_bindings())
     assert Queue("never", channel=channel).purge() == 0
