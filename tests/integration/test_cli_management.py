@@ -149,6 +149,15 @@ def test_whoever_names_a_muted_dead_letter_is_told_that_it_is(broker: Server) ->
     assert legato(broker, "dlq", "unmute", "aside", "ID:").stdout == "unmuted 1 dead letter\n"
 
 
+def test_a_file_that_cannot_be_written_is_named_as_it_was_given(broker: Server) -> None:
+    legato(broker, "queue", "create", "exported")
+    answer = legato(broker, "queue", "export", "exported", "/proc/tea.jsonl")
+    assert (answer.returncode, answer.stderr) == (
+        2,
+        "legato: /proc/tea.jsonl cannot be written: No such file or directory.\n",
+    )
+
+
 def test_on_a_terminal_the_question_is_asked_and_no_is_the_default(broker: Server) -> None:
     legato(broker, "queue", "create", "asked")
     for answer, told in ((b"\n", b"nothing was changed"), (b"y\n", b"deleted queue asked")):

@@ -62,7 +62,11 @@ def writing(path: Path, form: str) -> Iterator[Writer]:
         raise ConfigError(f"There is no directory {path.parent} to write {path.name} into.")
     temporary = path.with_name(f".{path.name}.{os.getpid()}.writing")
     try:
-        with temporary.open("wb") as file:
+        opened = temporary.open("wb")
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be written: {error.strerror}.") from None
+    try:
+        with opened as file:
             writer = _ArrowWriter(file) if form == "arrow" else _JsonWriter(file)
             yield writer
             writer.finish()
