@@ -6,9 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from legato.cli.status import ask
 from tests.integration.server.test_management import Manager
 from tests.support.amqp_peer import AmqpPeer, Refused
 from tests.support.forked_process import run_legato
+from tests.support.monitored import until
 from tests.support.server import server
 
 
@@ -72,6 +74,27 @@ def test_changes_that_need_a_restart_are_named(tmp_path: Path) -> None:
         backup.signal(signal.SIGHUP)
         backup.wait_for_log("in effect when this broker is started again: server.idle_timeout_ms, http.listen\n")
         file.write_text("[server]\nidle_timeout_ms = 9000\n[limits]\nname_bytes = 100\n")
+        told = run_legato("reload", "--url", url).stdout
+        assert told.startswith("the broker has read its configuration again\n")
+        assert "in effect when" not in told
+
+
+def test_whoever_reloads_is_told_of_the_backups_that_did_not(tmp_path: Path) -> None:
+    """The address settings of before were in force again after a switchover, and nobody had said so."""
+    file = tmp_path / "legato.toml"
+    file.write_text("")
+    store, flags = tmp_path / "store", ("--config", str(file))
+    with server(store, *flags) as primary:
+        url = f"amqp://127.0.0.1:{primary.port}"
+        with server(store, *flags) as backup:
+            where = f"127.0.0.1:{backup.port}"
+            until(lambda: ask(url)["failover"]["backups"] == [where])
+            assert run_legato("reload", "--url", url).stdout == (
+                "the broker has read its configuration again\n"
+                f"the backup at {where} did not: send it SIGHUP, as systemctl reload does\n"
+            )
+            backup.kill()
+            until(lambda: ask(url)["failover"]["backups"] == [])
         assert run_legato("reload", "--url", url).stdout == "the broker has read its configuration again\n"
 
 
