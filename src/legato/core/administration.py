@@ -20,6 +20,7 @@ from legato.core.drop_oldest import DropOldest
 from legato.core.effects import Finished
 from legato.core.facts import ActionAudited, QueuePaused
 from legato.core.kernel import Kernel
+from legato.core.lanes import LANE_SHIFT
 from legato.core.message import Message
 from legato.core.outcome import Outcome, RefusedCommit
 from legato.core.queues import Queue
@@ -200,6 +201,9 @@ class Administration:
             if coming := [message for message in commit.returned if message.queue is queue]:
                 job.returned += coming
                 last = commit
+        # The heap keeps what came back in the order in which it did.
+        places = {lane.number: place for place, lane in enumerate(queue.order)}
+        job.returned = deque(sorted(job.returned, key=lambda each: (places[each.seq >> LANE_SHIFT], each.seq)))
         if last is None:
             self.begin(job)
         else:

@@ -103,6 +103,24 @@ def ask_for_all(s: Scenario, to: str) -> None:
         s.broker.administration.purge(queue, "all")
 
 
+def test_what_came_back_in_any_order_is_moved_the_oldest_first() -> None:
+    s = Scenario()
+    s.publish("q", b"1", b"2", b"3", priority=4)
+    s.publish("q", b"a", b"b", b"c", priority=9)
+    s.run()
+    consumer = s.consumer("q", 6)
+    held = {message.seq: message for message in s.in_hand(consumer)}
+    s.broker.receivers.flow(consumer, 0, False, s.now_us)
+    for place in (5, 3, 4, 0, 2, 1):
+        s.broker.settlement.release(consumer, held[sorted(held)[place]])
+        s.run()
+    s.broker.directory.queue("to")
+    s.broker.receivers.detach(consumer, clean=True)
+    s.broker.administration.move(s.broker.directory.queue("q"), s.broker.directory.queue("to"), "moved")
+    s.run()
+    assert s.received(s.consumer("to", 6)) == [b"a", b"b", b"c", b"1", b"2", b"3"]
+
+
 @pytest.mark.parametrize("to", ["", "to"], ids=["purge", "move"])
 def test_a_job_ends_although_messages_come_back_all_the_time(to: str) -> None:
     """And leaves what was in somebody's hands when their turn came."""
