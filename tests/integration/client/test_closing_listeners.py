@@ -4,12 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
 
-from legato.client import AcknowledgeMode, Connection, ConnectionFactory, Message, MessageConsumer, Session, aio
+from legato.client import (
+    AcknowledgeMode,
+    Connection,
+    ConnectionFactory,
+    IllegalStateError,
+    Message,
+    MessageConsumer,
+    Session,
+    aio,
+)
 from tests.integration.client.calling import Calling, until
 from tests.integration.client.helpers import WAIT_S, drain, receive, send
 from tests.support.broker import BrokerPair
@@ -316,6 +325,60 @@ def test_a_listener_may_wait_for_a_task_of_its_own_that_closes_its_consumer(
         consumer.message_listener = listener
         assert await heard == "1"
         await session.close()
+
+    tell(calm_pair.url, story)
+    assert left(calm_pair.url, queue_name) == ["2"]
+
+
+CALLS: dict[str, Callable[[aio.Connection, aio.Session], Coroutine[Any, Any, None]]] = {
+    "session.close": lambda connection, session: session.close(),
+    "connection.close": lambda connection, session: connection.close(),
+    "connection.stop": lambda connection, session: connection.stop(),
+}
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_a_task_that_the_listener_waits_for_is_told_that_it_would_wait_for_itself(
+    calm_pair: BrokerPair, queue_name: str, call: str
+) -> None:
+    left(calm_pair.url, queue_name, "1", "2")
+
+    async def story(connection: aio.Connection) -> None:
+        session = connection.create_session()
+        consumer = await session.create_consumer(session.create_queue(queue_name))
+        told = asyncio.get_running_loop().create_future()
+
+        async def listener(message: Message) -> None:
+            try:
+                # Python 3.11 makes a task of it, as `create_task` does.
+                await asyncio.wait_for(CALLS[call](connection, session), WAIT_S)
+            except IllegalStateError as error:
+                consumer.message_listener = None
+                told.set_result(str(error))
+
+        consumer.message_listener = listener
+        assert "A message listener cannot" in await told
+        await session.close()
+
+    tell(calm_pair.url, story)
+    assert left(calm_pair.url, queue_name) == ["2"]
+
+
+def test_a_task_that_the_listener_began_closes_the_session_when_it_has_returned(
+    calm_pair: BrokerPair, queue_name: str
+) -> None:
+    left(calm_pair.url, queue_name, "1", "2")
+
+    async def story(connection: aio.Connection) -> None:
+        session = connection.create_session()
+        consumer = await session.create_consumer(session.create_queue(queue_name))
+        begun = asyncio.get_running_loop().create_future()
+
+        async def listener(message: Message) -> None:
+            begun.set_result(asyncio.create_task(session.close()))
+
+        consumer.message_listener = listener
+        await (await begun)
 
     tell(calm_pair.url, story)
     assert left(calm_pair.url, queue_name) == ["2"]

@@ -239,7 +239,7 @@ def test_the_first_listener_makes_the_one_dispatcher(guard: SessionGuard, line: 
     made: list[Any] = []
 
     def make() -> Dispatcher:
-        made.append(SimpleNamespace(current=None, is_current=True))
+        made.append(SimpleNamespace(current=None, is_current=True, waits_for_asker=True))
         return cast("Dispatcher", made[-1])
 
     listeners = SessionListeners(members, line.gate, make)

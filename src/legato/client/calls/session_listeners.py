@@ -73,10 +73,10 @@ class SessionListeners:
         return None if self.dispatcher is None else self.dispatcher.current
 
     def check_not_in_listener(self, what: str) -> None:
-        """Raise if a listener asks.
+        """Raise if a listener asks, or may wait for who does.
 
         Raises:
-            IllegalStateError: one does, and would wait for itself.
+            IllegalStateError: it would wait for itself.
         """
-        if self.dispatcher is not None and self.dispatcher.is_current:
+        if self.dispatcher is not None and self.dispatcher.waits_for_asker:
             raise IllegalStateError(f"A message listener cannot {what} its own session or connection.")
