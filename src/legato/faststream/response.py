@@ -75,7 +75,8 @@ class LegatoPublishCommand(PublishCommand):
             destination=address,
             reply_to=reply_to,
             headers=headers,
-            correlation_id=correlation_id,
+            # Who has no type checker gives a UUID as it is.
+            correlation_id=correlation_id if correlation_id is None else str(correlation_id),
             _publish_type=_publish_type,
         )
         self.priority = priority

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ssl
+import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -672,6 +673,9 @@ def test_a_request_is_answered_by_what_the_handler_returns(running: LocalBroker)
         async with started(service):
             replies = await asyncio.gather(*(service.request(number, "double", timeout=WAIT_S) for number in range(9)))
             assert [await reply.decode() for reply in replies] == [0, 2, 4, 6, 8, 10, 12, 14, 16]
+            name: Any = uuid.uuid4()
+            reply = await service.request(1, "double", correlation_id=name, timeout=WAIT_S)
+            assert reply.correlation_id == str(name)
             with pytest.raises(TimeoutError, match=r"No reply from nobody answers came within 0\.05 s"):
                 await service.request(1, "nobody answers", timeout=0.05)
 
