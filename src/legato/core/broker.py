@@ -94,7 +94,7 @@ class Broker:
         self.publisher = Publisher(kernel, router, self.producers, self.duplicates)
         self.uploads = Uploads(kernel)
         # Receivers: what goes out, and what comes back.
-        dispatcher = self.dispatcher = Dispatcher(kernel, router, self.drop_oldest)
+        dispatcher = self.dispatcher = Dispatcher(kernel, modes, router, self.drop_oldest)
         presentations = self.presentations = Presentations(kernel)
         dead_letters = self.dead_letters = DeadLetters(kernel, directory, router)
         redelivery = self.redelivery = Redelivery(kernel, presentations, router, dispatcher, dead_letters, chance)

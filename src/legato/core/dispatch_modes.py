@@ -23,6 +23,7 @@ class DispatchModes:
 
     def review(self, queue: Queue) -> None:
         """Consumers, groups or settings changed: perhaps consumers now want different messages, or no longer do."""
+        queue.mode_is_stale = False
         priorities = {consumer.priority for consumer in queue.consumers}
         select = bool(
             queue.jobs
@@ -39,8 +40,11 @@ class DispatchModes:
             for consumer in queue.consumers:
                 consumer.cursors.clear()
         queue.review()
+        in_ring = set(queue.ring)
         for consumer in queue.consumers:
-            queue.review_turn(consumer)
+            # Mostly it has its turn, or need not have it: they may be thousands.
+            if (consumer.ready and queue.gives_to(consumer)) != (consumer in in_ring):
+                queue.review_turn(consumer)
 
     def _begin_selecting(self, queue: Queue) -> None:
         """From here on every consumer looks through what is on disk: what is in the heap must be passed over there."""

@@ -10,6 +10,7 @@ from legato.core.changes import Marked
 from legato.core.commit import Commit
 from legato.core.consumers import Consumer
 from legato.core.dispatch import Given, Stopped, dispatch_in_order, mark_wanted
+from legato.core.dispatch_modes import DispatchModes
 from legato.core.drop_oldest import DropOldest
 from legato.core.effects import Deliver, Drained, Paced
 from legato.core.facts import DispatchMarked, MessageDelivered
@@ -35,6 +36,7 @@ class Dispatcher:
     __slots__ = (
         "_drop_oldest",
         "_kernel",
+        "_modes",
         "_router",
         "_unscanned",
         "consumed_from",
@@ -43,9 +45,10 @@ class Dispatcher:
         "unmarked",
     )
 
-    def __init__(self, kernel: Kernel, router: Router, drop_oldest: DropOldest) -> None:
+    def __init__(self, kernel: Kernel, modes: DispatchModes, router: Router, drop_oldest: DropOldest) -> None:
         self._drop_oldest = drop_oldest
         self._kernel = kernel
+        self._modes = modes
         self._router = router
         self.consumed_from: set[Queue] = set()
         self.delivered = 0
@@ -56,6 +59,8 @@ class Dispatcher:
 
     def dispatch(self, queue: Queue) -> None:
         """Give what waits in the queue to those who have credit."""
+        if queue.mode_is_stale and not queue.deleted:
+            self._modes.review(queue)
         if queue.returning or queue.deleted:
             return
         given: Given = {}

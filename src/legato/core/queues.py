@@ -46,6 +46,7 @@ class Queue:
         "lanes",
         "main",
         "matches",
+        "mode_is_stale",
         "name",
         "no_local",
         "order",
@@ -104,7 +105,10 @@ class Queue:
         """Nothing is dispatched before: the head waits for its redelivery."""
         self.recorded = (record.stored, record.consumed)
         """Counters as of the last `QueueMarked`."""
-        self.consumers: list[Consumer] = []
+        self.consumers: dict[Consumer, None] = {}
+        """In the order in which they are served: one of thousands leaves at no cost of the others."""
+        self.mode_is_stale = False
+        """Whether a consumer left: what that changes for the others is looked at before anything is given to them."""
         self.ring: deque[Consumer] = deque()
         """Consumers that can be given a message now, next one first."""
         self.groups = Groups[Message]()
@@ -156,11 +160,11 @@ class Queue:
     @property
     def takes_runs(self) -> bool:
         """Whether who receives from it takes runs, and need not share them with others."""
-        return len(self.consumers) == 1 and self.consumers[0].takes_runs
+        return len(self.consumers) == 1 and next(iter(self.consumers)).takes_runs
 
     def gives_to(self, consumer: Consumer) -> bool:
         """Whether one of its consumers may have more than it has: of an exclusive queue only the first one."""
-        return not self.settings.exclusive or (self.consumers[0] is consumer and not self.led)
+        return not self.settings.exclusive or (next(iter(self.consumers), None) is consumer and not self.led)
 
     @property
     def limited(self) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 from legato import limits
@@ -85,9 +86,9 @@ class Receivers:
         self._reservations.resume(consumer, held)
         elsewhere = self._claim_held(consumer, set(held) - {message.seq for message in consumer.first})
         if reservation is not None and reservation.leads:
-            queue.consumers.insert(0, consumer)
+            queue.consumers = {consumer: None, **queue.consumers}
         else:
-            queue.consumers.append(consumer)
+            queue.consumers[consumer] = None
         self._modes.review(queue)
         return consumer, elsewhere
 
@@ -141,8 +142,8 @@ class Receivers:
             return
         leads = queue.settings.exclusive and queue.gives_to(consumer)
         self._kernel.withdraw(consumer)
-        queue.consumers.remove(consumer)
-        if consumer in queue.ring:
+        del queue.consumers[consumer]
+        with suppress(ValueError):
             queue.ring.remove(consumer)
         consumer.credit = 0
         consumer.cursors.clear()
@@ -159,7 +160,8 @@ class Receivers:
             if queue.temporary and queue.kind == Kind.SUBSCRIPTION and not moving:
                 self._deletion.delete(queue)
                 return
-        self._modes.review(queue)
+            self._modes.review(queue)
+        queue.mode_is_stale = bool(queue.consumers)
         self._dispatcher.returned_to.add(queue)
 
     def _return_all(self, consumer: Consumer, reservation: Reservation | None, *, clean: bool) -> None:

@@ -49,6 +49,7 @@ class Peer(Protocol):
         links: its links that are attached.
         opened: its open was answered.
         ended: nothing more is read from it or written to it.
+        is_cut_off: what it has is taken from the broker, in slices; what it sent does not count any more.
         paused: its socket cannot take more now.
         slow_consumers: how many of its consumers are slow; see `links.timeouts`.
         unread_bytes: of its requests that are not answered yet, and of answers that wait for credit.
@@ -104,6 +105,12 @@ class Peer(Protocol):
 
     def measure(self) -> None:
         """Count what it holds in memory."""
+
+    @property
+    def is_cut_off(self) -> bool: ...
+
+    def end_with(self, last: Event) -> None:
+        """Handle an event in its turns, in place of all that it sent, until that has ended it."""
 
     def end(self) -> None:
         """The AMQP connection is over: write what is left, then close the socket and free the engine."""

@@ -1,15 +1,24 @@
 """Connections as they open: what is offered, and who may have which client id (amqp.md A1)."""
 
+from collections.abc import Iterator
+
 import pytest
 
 from legato.amqp.engine.connection import Connection
-from legato.amqp.engine.events import Closed, Opened
+from legato.amqp.engine.events import Closed, Event, Opened
+from legato.amqp.engine.link import Link
 from legato.amqp.engine.outcomes import ACCEPTED, Rejected
 from legato.amqp.engine.settings import Settings
 from legato.amqp.engine.terminus import Terminus
+from legato.server.links.attachment import Links
+from legato.server.links.link_endings import LinkEnding
+from legato.server.messages import translator
+from legato.server.process.service import Service
+from legato.server.shell import Peer
 from tests.integration.server.conftest import Connect
 from tests.integration.server.wire import detached
 from tests.support.amqp_peer import AmqpPeer, text
+from tests.support.broker_in_process import BrokerInProcess, broker_in_process
 from tests.support.server import Server
 
 SOLE = "sole-connection-for-container"
@@ -155,3 +164,75 @@ def test_a_message_without_a_section_is_none(peer: AmqpPeer) -> None:
     outcome = peer.send(sender, b"")
     assert isinstance(outcome, Rejected)
     assert outcome.condition == "amqp:decode-error"
+
+
+MANY = 20
+"""Links that one connection has."""
+
+
+class Leaving:
+    """How many links left the broker in each piece of work, where each is over as soon as it may be."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.pieces = [0]
+        handle, gone = Service.handle, Links.gone
+
+        def watched_handle(service: Service, peer: Peer, events: list[Event]) -> list[Event]:
+            self.pieces.append(0)
+            return handle(service, peer, events)
+
+        def watched_gone(links: Links, peer: Peer, link: Link, ending: LinkEnding) -> None:
+            self.pieces[-1] += 1
+            gone(links, peer, link, ending)
+
+        monkeypatch.setattr(Service, "handle", watched_handle)
+        monkeypatch.setattr(Links, "gone", watched_gone)
+        monkeypatch.setattr(translator, "SLICE_MS", 0)
+
+
+@pytest.fixture
+def in_process() -> Iterator[BrokerInProcess]:
+    with broker_in_process() as running:
+        yield running
+
+
+def consumers(service: Service) -> int:
+    return len(service.broker.directory.queue("many").consumers)
+
+
+def test_what_gives_way_leaves_in_slices_and_is_gone_before_the_new_one_is_answered(
+    in_process: BrokerInProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    older = AmqpPeer(in_process.port, container="moving")
+    for number in range(MANY):
+        older.receiver("many", 0, name=f"link {number}")
+    assert in_process.ask(consumers) == MANY
+    leaving = Leaving(monkeypatch)
+    newer = SolePeer(in_process.port, "moving", policy=1)
+    assert in_process.ask(consumers) == 0
+    assert (sum(leaving.pieces), max(leaving.pieces)) == (MANY, 1)
+    closed = older.expect(Closed)
+    assert (closed.condition, closed.info) == ("amqp:resource-locked", {"sole-connection-enforcement": True})
+    newer.receiver("many", 0)
+    assert in_process.ask(lambda service: [peer.container for peer in service.peers if peer.opened]) == ["moving"]
+    newer.drop()
+
+
+def test_who_is_cut_off_leaves_in_slices_and_hears_why_in_the_end(
+    in_process: BrokerInProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    peer = AmqpPeer(in_process.port, container="unwanted")
+    for number in range(MANY):
+        peer.receiver("many", 0, name=f"link {number}")
+    leaving = Leaving(monkeypatch)
+
+    def expel(service: Service) -> int:
+        unwanted = next(peer for peer in service.peers if peer.container == "unwanted")
+        service.expel(unwanted, "it is not wanted")
+        service.expel(unwanted, "it is not wanted")
+        return consumers(service)
+
+    assert in_process.ask(expel) == MANY - 1
+    assert peer.expect(Closed).description == "it is not wanted"
+    assert in_process.ask(consumers) == 0
+    assert (sum(leaving.pieces), max(leaving.pieces)) == (MANY, 1)

@@ -40,7 +40,7 @@ def queue_of(s: Scenario) -> Queue:
 
 
 def consumer_of(s: Scenario) -> Consumer:
-    return queue_of(s).consumers[0]
+    return next(iter(queue_of(s).consumers))
 
 
 def topic_of(s: Scenario) -> Topic:

@@ -21,7 +21,7 @@ class Serving:
         self.service: Service = serving(Watch())
         self.peer: Peer
         self.peer, queue = receiving(self.service)
-        self.consumer: Consumer = queue.consumers[0]
+        self.consumer: Consumer = next(iter(queue.consumers))
         self.kernel = self.service.broker.kernel
 
     async def idle(self) -> None:

@@ -114,6 +114,10 @@ class Peer(asyncio.Protocol):
         """What was received and waits for its turn."""
         self._received: deque[Callable[[], list[Event]]] = deque()
         """What came behind that."""
+        self._last: Event | None = None
+        """What ends it, when nothing else is handled any more."""
+        self._waits = False
+        """Whether it is among those that wait for a turn."""
         self._busy = False
         """Whether anything waits for its turn: then nothing is read."""
         self._usage = Usage(service.clock.monotonic_ms())
@@ -180,8 +184,10 @@ class Peer(asyncio.Protocol):
         return spent_ms
 
     def _wait_for_turn(self) -> None:
-        is_heavy = self._is_heavy(self._service.clock.monotonic_ms())
-        self._service.turns.add(self, is_heavy=is_heavy)
+        if not self._waits:
+            self._waits = True
+            is_heavy = self._is_heavy(self._service.clock.monotonic_ms())
+            self._service.turns.add(self, is_heavy=is_heavy)
         if not self._busy:
             self._busy = True
             self._read_or_not()
@@ -253,7 +259,8 @@ class Peer(asyncio.Protocol):
     def _handle(self, events: list[Event]) -> None:
         """Have events handled; what takes too long for one turn of the loop goes on in the next one."""
         if events or self._sasl is None:
-            self._events = self._service.handle(self, events)
+            rest = self._service.handle(self, events)
+            self._events = rest if self._last is None else [self._last]
         if self._unmeasured_bytes >= MEASURED_EVERY_BYTES:
             self.measure()
         self._review_unread()
@@ -265,6 +272,7 @@ class Peer(asyncio.Protocol):
 
     def go_on(self) -> None:
         """Others had a turn: the next slice of what this peer sent."""
+        self._waits = False
         began_ms = self._service.clock.monotonic_ms()
         if self.ended or self._service.ending or not self._service.may_serve():
             return
@@ -412,6 +420,20 @@ class Peer(asyncio.Protocol):
         self._leaves = True
         self._end_with(lambda: [Closed("", str(exc) if exc else "connection lost", clean=False)])
         self._service.forget(self)
+
+    @property
+    def is_cut_off(self) -> bool:
+        """See `shell.Peer`."""
+        return self._last is not None
+
+    def end_with(self, last: Event) -> None:
+        """See `shell.Peer`."""
+        if self.ended or self._last is not None:
+            return
+        self._last = last
+        self._events = [last]
+        self._received.clear()
+        self._wait_for_turn()
 
     def timed_out(self, events: list[Event]) -> None:
         """Events of the engine that are due to time."""

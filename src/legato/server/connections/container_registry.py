@@ -31,7 +31,7 @@ class ContainerRegistry:
 
     Args:
         return_window_ms: over which time clients are to spread their return, should they lose the broker now.
-        lost: what takes from the broker all that a peer has, when another takes its place.
+        give_way: has a peer give way to another one, and says whether that is done; it is asked again until it is.
         names: which container ids there may be.
         redirection: for the hostname of an open, why and where to send its peer, if another group is meant.
     """
@@ -39,29 +39,35 @@ class ContainerRegistry:
     def __init__(
         self,
         return_window_ms: Callable[[], int],
-        lost: Callable[[Peer], None],
+        give_way: Callable[[Peer, int], bool],
         names: Names,
         redirection: Callable[[str | None], tuple[str, dict[str, Any]] | None],
     ) -> None:
         self._return_window_ms = return_window_ms
-        self._lost = lost
+        self._give_way = give_way
         self._names = names
         self._redirection = redirection
         self._by_container: dict[str, set[Peer]] = {}
 
-    def open(self, peer: Peer, event: Opened) -> None:
-        """A peer opened: answer, or refuse it if it wants to be the only one of its container id and is not."""
+    def open(self, peer: Peer, event: Opened, deadline_ms: int) -> bool:
+        """A peer opened: answer, or refuse it if it wants to be the only one of its container id and is not.
+
+        Nothing of another one that gives way is left when it is answered: that is taken from the broker in slices.
+
+        Returns:
+            False if it is to be asked again, as the time is up.
+        """
         if (elsewhere := self._redirection(event.hostname)) is not None:
             why, where = elsewhere
             log.info("- %s is sent to another group: %s", peer.name, quoted(event.hostname or ""))
             peer.amqp.refuse(CONNECTION_REDIRECT, why, where)
-            return
+            return True
         try:
             self._names.check(event.container_id, "a container")
         except UnfitName as unfit:
             log.warning("! %s refused: %s", peer.name, sentence(unfit))
             peer.amqp.refuse(unfit.condition, str(unfit), {"invalid-field": Symbol("container-id")})
-            return
+            return True
         if not event.container_id:
             # All that have none would be one: they would take each other's links over, and a durable subscription of
             # theirs would be everybody's.
@@ -71,7 +77,7 @@ class ContainerRegistry:
                 "The container id is empty: give each client one of its own (in Jakarta Messaging the client id).",
                 {"invalid-field": Symbol("container-id")},
             )
-            return
+            return True
         # Another user's container of the same id is another one: it is not taken over, nor is what it keeps.
         container = peer.realm + event.container_id
         others = self._by_container.get(container, set()) - {peer}
@@ -87,20 +93,17 @@ class ContainerRegistry:
                     f"The client id {event.container_id!r} is in use by another connection.",
                     {"invalid-field": Symbol("container-id")},
                 )
-                return
+                return True
             for other in others:
-                log.info("- %s gives way: %s opened as %s too", other.name, peer.name, quoted(container))
-                self._lost(other)
-                other.amqp.close(
-                    "amqp:resource-locked", "opened again elsewhere", {"sole-connection-enforcement": True}
-                )
-                other.end()
-                other.holdings.give_way()
+                if not other.is_cut_off:
+                    log.info("- %s gives way: %s opened as %s too", other.name, peer.name, quoted(container))
+                if not self._give_way(other, deadline_ms):
+                    return False
         try:
             peer.begin_holdings()
         except LimitExceeded as exceeded:
             peer.amqp.refuse(exceeded.condition, str(exceeded))
-            return
+            return True
         peer.container = container
         product = event.properties.get("product")
         peer.product = product if isinstance(product, str) else ""
@@ -113,6 +116,7 @@ class ContainerRegistry:
         user = f"user {quoted(peer.user)}" if peer.user else "no user"
         client = escaped(", ".join(filter(None, (user, str(peer.client)))))
         log.info("< %s opened as %s: %s", peer.name, quoted(container), client)
+        return True
 
     def is_connected(self, container: str) -> bool:
         """Whether there is a connection of that container."""

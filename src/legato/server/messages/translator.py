@@ -73,6 +73,23 @@ _TIME_EVERY = 16
 """After how many of the usual events the time is looked at."""
 
 
+class CutOff(Event):
+    """A connection may not stay: it is told why when nothing that it has is left in the broker.
+
+    `gives_way` is True if another one takes its place: it does not count any more then.
+    """
+
+    condition: str
+    description: str
+    info: dict[str, Any] | None = None
+    gives_way: bool = False
+
+
+_GIVES_WAY = CutOff(
+    "amqp:resource-locked", "opened again elsewhere", {"sole-connection-enforcement": True}, gives_way=True
+)
+
+
 class Translator:
     """Turns the events of connections into commands for one broker.
 
@@ -103,7 +120,7 @@ class Translator:
         self._transfers = transfers
         self._uploads = transfers.uploads
         self._containers = ContainerRegistry(
-            return_window_ms, lambda peer: self._let_go(peer, LinkEnding.LOST), names, redirection
+            return_window_ms, lambda peer, deadline_ms: self._cut_off(peer, _GIVES_WAY, deadline_ms), names, redirection
         )
         self._heartbeats = heartbeats
         self._expiry_timers = expiry_timers
@@ -280,7 +297,7 @@ class Translator:
         """Apply an event; False if it is to be applied again, to go on where the time was up."""
         match event:
             case Opened():
-                self._containers.open(peer, event)
+                return self._containers.open(peer, event, deadline_ms)
             case SessionBegan(session=session):
                 session.open()
                 self._begin_session(peer, session)
@@ -305,6 +322,8 @@ class Translator:
                 if not self._leave(peer, list(peer.links), ending, deadline_ms):
                     return False
                 self._closed(peer, event, ending)
+            case CutOff():
+                return self._cut_off(peer, event, deadline_ms)
         return True
 
     def _begin_session(self, peer: Peer, session: Session) -> None:
@@ -347,14 +366,26 @@ class Translator:
 
     def expel(self, peer: Peer, why: str, condition: str = Denied.condition) -> None:
         """Close a connection that may not stay; what it had is given back as if it had been lost."""
+        if peer.is_cut_off:
+            return
         log.warning("- %s (%s) is cut off: %s", peer.name, quoted(peer.user), why)
         self._shell.audit.say("disconnection", peer, "denied", reason=why)
         if peer.opened:
-            self._let_go(peer, LinkEnding.LOST)
-            peer.amqp.close(condition, why)
-            peer.end()
+            self._cut_off(peer, CutOff(condition, why), self._shell.clock.monotonic_ms() + SLICE_MS)
         else:
             peer.drop()
+
+    def _cut_off(self, peer: Peer, last: CutOff, deadline_ms: int) -> bool:
+        """Take from the broker all that a peer has, and tell it why; False if what is left is for its own turns."""
+        if not self._leave(peer, list(peer.links), LinkEnding.LOST, deadline_ms):
+            peer.end_with(last)
+            return False
+        self._let_go(peer, LinkEnding.LOST)
+        peer.amqp.close(last.condition, last.description, last.info)
+        peer.end()
+        if last.gives_way:
+            peer.holdings.give_way()
+        return True
 
     def _let_go(self, peer: Peer, ending: LinkEnding) -> None:
         """Take from the broker all that the peer has."""
