@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
 import os
 import sys
 from collections.abc import Iterable, Iterator
@@ -107,7 +108,25 @@ def _write_lines(form: str, schema: pa.Schema, batches: Iterator[pa.RecordBatch]
         return
     for row in _rows(batches):
         names = dict(zip(schema.names, row, strict=True))
-        file.write(json.dumps(names, default=_plain) + "\n")
+        file.write(_json_line(names) + "\n")
+
+
+def _json_line(row: dict[str, Any]) -> str:
+    try:
+        return json.dumps(row, default=_plain, allow_nan=False)
+    except ValueError:
+        # JSON has no number for what is none, such as the mean of nothing or a division by 0.
+        return json.dumps(_finite(row), default=_plain)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    if isinstance(value, dict):
+        return {name: _finite(item) for name, item in value.items()}
+    return value
 
 
 def _csv_lines(schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> Iterator[str]:

@@ -171,6 +171,17 @@ def test_an_empty_question_has_an_empty_answer(tmp_path: Path) -> None:
         assert (answer.exit_code, answer.stdout) == (0, "")
 
 
+def test_columns_of_one_name_hide_none_and_json_has_no_numbers_that_are_none(tmp_path: Path) -> None:
+    ledger = ledger_of(history(), tmp_path / "ledger")
+    sql = "select 1 a, 2 a, 3 a_1, 4 a, 'nan'::double b, ['inf'::double, 1.5] c"
+    answer = run(sql, ledger, "--format", "json")
+    told = json.loads(answer.stdout, parse_constant=lambda text: pytest.fail(f"{text} is no JSON"))
+    assert told == {"a": 1, "a_2": 2, "a_1": 3, "a_3": 4, "b": None, "c": [None, 1.5]}
+    assert asked(ledger, "select 1 a, 2 a where true") == [{"a": 1, "a_1": 2}]
+    assert run(sql, ledger, "-o", tmp_path / "a.parquet").exit_code == 0
+    assert pq.read_table(tmp_path / "a.parquet").column_names == ["a", "a_2", "a_1", "a_3", "b", "c"]
+
+
 def test_the_answer_is_written_as_the_file_is_called(tmp_path: Path) -> None:
     ledger = ledger_of(history(), tmp_path / "ledger")
     sql = (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import TracebackType
@@ -104,7 +105,8 @@ class LedgerQuery:
     def batches(self, sql: str, rows: int = 10_000) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
         """Ask a question: the columns of its answer, and its rows as they are computed, so many at once.
 
-        Intervals of SQL, such as what is between two times, are durations in microseconds.
+        Intervals of SQL, such as what is between two times, are durations in microseconds. Of columns with one name the
+        second is `NAME_1`, as it would be in a query within another.
 
         Args:
             sql: one statement, or several, of which the last one is answered.
@@ -126,16 +128,19 @@ class LedgerQuery:
         except duckdb.Error as error:
             self._refuse_damaged(error)
             raise ConfigError(_sentence(error)) from None
-        return schema_with_durations(reader.schema), self._rows_of(reader)
+        names = _distinct(reader.schema.names)
+        kinds = schema_with_durations(reader.schema)
+        schema = pa.schema([field.with_name(name) for field, name in zip(kinds, names, strict=True)])
+        return schema, self._rows_of(reader, names)
 
-    def _rows_of(self, reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
+    def _rows_of(self, reader: pa.RecordBatchReader, names: list[str]) -> Iterator[pa.RecordBatch]:
         import duckdb
         import pyarrow as pa
 
         from legato.spark.query.durations import with_durations
 
         try:
-            yield from map(with_durations, reader)
+            yield from (with_durations(batch).rename_columns(names) for batch in reader)
         except (duckdb.Error, pa.ArrowException, OSError) as error:
             self._refuse_damaged(error)
             raise ConfigError(_sentence(error)) from None
@@ -231,6 +236,15 @@ def _add_groups(database: DuckDBPyConnection, segments: Mapping[str, list[Path]]
     for table in (FACTS, *(view.name for view in VIEWS)):
         parts = (f"select '{_quoted(name)}' as {GROUP_COLUMN}, * from {_of_schema(name)}.{table}" for name in segments)
         database.execute(f"create view {table} as {' union all '.join(parts)}")
+
+
+def _distinct(names: list[str]) -> list[str]:
+    """Names of columns of which no two are the same: in an object, a file or pandas one would hide the other."""
+    found: list[str] = []
+    for name in names:
+        others = (f"{name}_{number}" for number in count(1))
+        found.append(next(each for each in others if each not in {*found, *names}) if name in found else name)
+    return found
 
 
 def _check_groups(places: Mapping[str, Path]) -> None:
