@@ -164,6 +164,27 @@ def test_a_transaction_is_one_groups(calm_groups: Groups, connect: Connect) -> N
     assert taken(connection, "rest.txn") == []
 
 
+@pytest.mark.parametrize("kind", ["create_durable_consumer", "create_shared_durable_consumer"])
+def test_a_session_of_another_groups_transactions_makes_a_durable_consumer_again_and_again(
+    calm_groups: Groups, connect: Connect, kind: str
+) -> None:
+    """At home its name stayed taken."""
+    connection = connect(calm_groups.url("orders", f"?client_id=bound-{kind}"))
+    session = connection.create_session(transacted=True)
+    topic, name = Topic("rest.bound"), "again"
+    for text in ("one", "two", "three"):
+        consumer = getattr(session, kind)(topic, name)
+        session.create_producer(topic).send(text)
+        session.commit()
+        assert consumer.receive_body(str, timeout_s=WAIT_S) == text
+        session.commit()
+        consumer.close()
+    with connection.create_session() as home:
+        home.create_durable_consumer(Topic("orders.bound"), name).close()
+        home.unsubscribe(name)
+    session.unsubscribe(name)
+
+
 def test_a_transaction_at_home_is_not_taken_elsewhere(calm_groups: Groups, connect: Connect) -> None:
     session = connect(calm_groups.url("orders")).create_session(transacted=True)
     producer = session.create_producer()

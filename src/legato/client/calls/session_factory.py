@@ -151,7 +151,6 @@ class SessionFactory(Generic[_Producer, _Consumer, _Browser]):
             )
             return (
                 yield from self._new_consumer(
-                    self._next_name("c"),
                     source,
                     prefetch,
                     None,
@@ -190,14 +189,11 @@ class SessionFactory(Generic[_Producer, _Consumer, _Browser]):
                     "with the URI's option client_id."
                 )
             source = Source(destination=_lasting(topic), selector=selector or None, no_local=no_local, durable=True)
-            subscriptions = yield from self._connection._swept_subscriptions(self._guard)
-            link_name = subscriptions.take_unshared(checked_name(name))
             return (
                 yield from self._new_consumer(
-                    link_name,
                     source,
                     prefetch,
-                    name,
+                    checked_name(name),
                     lambda factory: factory.create_durable_consumer(topic, name, selector, no_local, prefetch=prefetch),
                 )
             )
@@ -288,21 +284,17 @@ class SessionFactory(Generic[_Producer, _Consumer, _Browser]):
             source = Source(
                 destination=topic, selector=selector or None, durable=durable, shared=True, everybodys=everybodys
             )
-            subscriptions = yield from self._connection._swept_subscriptions(self._guard)
-            link_name = subscriptions.take_shared(checked_name(name), durable=durable, everybodys=everybodys)
             return (
                 yield from self._new_consumer(
-                    link_name,
                     source,
                     prefetch,
-                    name,
+                    checked_name(name),
                     lambda factory: factory._new_shared(topic, name, selector, durable, prefetch),
                 )
             )
 
     def _new_consumer(
         self,
-        link_name: str,
         source: Source,
         prefetch: int | None,
         subscription: str | None,
@@ -317,6 +309,7 @@ class SessionFactory(Generic[_Producer, _Consumer, _Browser]):
         if bound is not None:
             return (yield from self._made_below(bound, below))
         channel = self._session._channel
+        link_name = yield from self._link_name(source, subscription)
         end = ReceiverEnd(channel, link_name, source, self._prefetch if prefetch is None else max(prefetch, 0))
         consumer = self._consumer_type(self._session, end, subscription)
         self._members.making = consumer
@@ -336,6 +329,14 @@ class SessionFactory(Generic[_Producer, _Consumer, _Browser]):
         self._members.warn_of_prefetched(source)
         self._members.consumers.append(consumer)
         return consumer
+
+    def _link_name(self, source: Source, subscription: str | None) -> Steps[str]:
+        if subscription is None:
+            return self._next_name("c")
+        subscriptions = yield from self._connection._swept_subscriptions(self._guard)
+        if not source.shared:
+            return subscriptions.take_unshared(subscription)
+        return subscriptions.take_shared(subscription, durable=source.durable, everybodys=source.everybodys)
 
     def _producer_below(self, session: Any, destination: Destination | None) -> Steps[_Producer]:
         made: _Producer = yield from session._factory.create_producer(destination)
