@@ -163,6 +163,17 @@ def test_a_mistake_of_use_is_named_and_ends_with_2(arguments: list[str], hint: s
     assert "Traceback" not in answer.stderr
 
 
+def test_no_broker_serves_from_a_backup_itself(pair: BrokerPair, tmp_path: Path) -> None:
+    """It did, and the backup was none afterwards: its digests were those of another content."""
+    backup = str(tmp_path / "backup")
+    assert legato(None, "store", "backup", str(pair.store), backup).returncode == 0
+    for words in (["serve", "--store", backup, "--listen", "127.0.0.1:9"], ["serve", "--store", backup, "--check"]):
+        answer = legato(None, *words)
+        assert answer.returncode == 2
+        assert f"{backup} is a backup: make a store of it first, with legato store restore {backup}" in answer.stderr
+    assert legato(None, "store", "verify", backup).returncode == 0
+
+
 def test_a_mistyped_source_of_a_copy_leaves_no_directory_behind(tmp_path: Path) -> None:
     answer = legato(None, "replica", "seed", str(tmp_path / "store"), "--from", str(tmp_path / "backup"))
     assert (answer.returncode, answer.stderr) == (1, f"legato: there is no store in {tmp_path / 'backup'}\n")

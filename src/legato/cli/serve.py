@@ -113,7 +113,9 @@ def serve(
         return
     readable = "Everybody on this machine can read a password on a command line; use legato user add."
     try:
-        run(read_config(), read_config, [readable] if user else [])
+        settings = read_config()
+        _refuse_backup(settings.store_directory)
+        run(settings, read_config, [readable] if user else [])
     except Exception as error:
         if wants_json(config):
             raise typer.Exit(log_fatal(error)) from error
@@ -140,8 +142,22 @@ def _check(config: Config) -> None:
         if trail is not None and there_is_none:
             trail.unlink(missing_ok=True)
     store = config.store_directory
+    _refuse_backup(store)
     if store.exists() and not store.is_dir():
         raise ConfigError(f"Cannot use {store} as the store: it has to be a directory, and it is a file.")
     if store.exists() and any(store.iterdir()):
         refuse_shared(store, "the store")
     say("these settings can be used")
+
+
+def _refuse_backup(store: Path) -> None:
+    """Refuse to serve from a backup itself: it would be none from then on, and its copy of the ledger would go on.
+
+    Raises:
+        ConfigError: it is one, from which no broker has served.
+    """
+    from legato.ha.lock import LOCK_NAME
+    from legato.store.backup_files import MANIFEST_NAME
+
+    if (store / MANIFEST_NAME).exists() and not (store / LOCK_NAME).exists():
+        raise ConfigError(f"{store} is a backup: make a store of it first, with legato store restore {store} STORE.")
