@@ -19,10 +19,16 @@ _BETWEEN_EXAMPLES = re.compile(r"; (?=(?:legato|seq|echo) )")
 F = TypeVar("F", bound=Callable[..., Any])
 
 _COMMANDS_LISTED_MAX = 12
+_OF_ALL = ("--version", "--install-completion")
+"""Options of `legato` itself."""
 
 OTHER_WORDS = {
     "broker": ["serve"],
+    "check": ["serve --check"],
     "clients": ["connections"],
+    "completion": ["--install-completion"],
+    "config": ["serve --check"],
+    "configtest": ["serve --check"],
     "consume": ["receive"],
     "dead-letters": ["dlq"],
     "deadletters": ["dlq"],
@@ -130,7 +136,7 @@ def help_of(docstring: str) -> str:
 
 def _instead_of_command(group: TyperGroup, path: str, name: str) -> str:
     there = [known for known, command in group.commands.items() if not command.hidden]
-    other = [word for word in OTHER_WORDS.get(name.lower(), ()) if word in there or word == "--version"]
+    other = [word for word in OTHER_WORDS.get(name.lower(), ()) if word.split()[0] in (*there, *_OF_ALL)]
     below = [
         f"{path} {known} {name}"
         for known, command in group.commands.items()
