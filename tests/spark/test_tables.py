@@ -352,3 +352,11 @@ def test_tables_where_a_file_is_are_refused(spark: SparkSession, tmp_path: Path)
     (tmp_path / "tables").write_text("")
     with pytest.raises(ConfigError, match="tables is a file"):
         LedgerTables(spark, str(tmp_path / "ledger"), tmp_path / "tables")
+
+
+def test_tables_in_the_ledger_itself_are_refused(spark: SparkSession, tmp_path: Path) -> None:
+    (ledger := tmp_path / "ledger").mkdir()
+    for tables in (ledger, ledger / "tables", ledger / ".." / "ledger" / "tables"):
+        with pytest.raises(ConfigError, match="put the tables into a directory beside it"):
+            LedgerTables(spark, str(ledger), tables)
+    LedgerTables(spark, str(ledger), tmp_path / "ledger-tables")

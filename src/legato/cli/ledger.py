@@ -53,9 +53,9 @@ def run(
     store: LedgerStoreOption = None,
     once: Annotated[bool, typer.Option("--once", help="Process the segments that exist now, and exit.")] = False,
     every_s: Annotated[
-        float, typer.Option("--every", help="Without --once: seconds between two looks for new segments.")
+        float, typer.Option("--every", help="Without --once: seconds between two looks for new segments.", min=0.1)
     ] = 10.0,
-    segments: Annotated[int, typer.Option("--segments", help="Maximum number of segments in one batch.")] = 500,
+    segments: Annotated[int, typer.Option("--segments", help="Maximum number of segments in one batch.", min=1)] = 500,
     bronze: Annotated[
         bool, typer.Option("--bronze", help="Copy the facts too, so that segments may be deleted.")
     ] = False,
@@ -138,7 +138,7 @@ def _complain(tables: Path) -> bool:
 def show(
     tables: TablesArgument,
     name: Annotated[str, typer.Argument(metavar="TABLE", help="Which of them.")] = "audit",
-    rows: Annotated[int, typer.Option("--rows", help="Show at most N rows.")] = 50,
+    rows: Annotated[int, typer.Option("--rows", help="Show at most N rows.", min=1)] = 50,
     master: MasterOption = None,
 ) -> None:
     """Show one of the tables for reports that `legato ledger run` makes.

@@ -88,3 +88,19 @@ def test_tables_are_made_of_a_ledger_or_of_that_of_a_store() -> None:
     for places, store in ((["tables"], None), (["segments", "tables"], Path("other"))):
         with pytest.raises(typer.BadParameter, match=r"give .* such as legato ledger run"):
             _ledgers_and_tables(places, store)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["run", "ledger", "tables", "--segments", "0"],
+        ["run", "ledger", "tables", "--every", "0"],
+        ["run", "ledger", "tables", "--every", "-1"],
+        ["show", "tables", "audit", "--rows", "0"],
+    ],
+)
+def test_a_number_that_cannot_be_is_refused_before_spark_starts(words: list[str]) -> None:
+    told = CliRunner().invoke(app, ["ledger", *words])
+    assert told.exit_code == 2
+    assert words[-2] in told.stderr
+    assert "is not in the range" in " ".join(told.stderr.split())

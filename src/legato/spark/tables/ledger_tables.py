@@ -108,6 +108,9 @@ class LedgerTables:
             raise ConfigError(f"no ledger in {ledger}")
         if tables.exists() and not tables.is_dir():
             raise ConfigError(f"{tables} is a file. The tables need a directory, which is made if there is none.")
+        if "://" not in ledger and tables.resolve().is_relative_to(Path(ledger).resolve()):
+            # What is cut from segments, and is called like one, would be read as a part of the ledger.
+            raise ConfigError(f"{tables} is in the ledger {ledger}: put the tables into a directory beside it.")
         if table_format == "delta":
             delta.require_delta()
         self._delta = table_format == "delta"
