@@ -201,6 +201,7 @@ def test_what_is_no_message_or_out_of_range_is_refused(connect: Connect, queue_n
         ("priority", 10),
         ("priority", "high"),
         ("time_to_live_ms", -1),
+        ("time_to_live_ms", 1.5),
         ("delivery_delay_ms", "1 s"),
         ("delivery_mode", 3),
     ):

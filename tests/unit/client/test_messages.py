@@ -1,5 +1,8 @@
 """Messages as applications see them."""
 
+import re
+import uuid
+
 import pytest
 
 from legato.client import BytesMessage, DeliveryMode, TextMessage
@@ -68,3 +71,20 @@ def test_headers_of_a_received_message_can_be_set() -> None:
 def test_only_a_received_message_can_be_acknowledged() -> None:
     with pytest.raises(IllegalStateError):
         TextMessage("tea").acknowledge()
+
+
+@pytest.mark.parametrize(
+    ("header", "value", "sentence"),
+    [
+        ("correlation_id", uuid.UUID(int=7), "correlation_id must be text or bytes or None, not UUID("),
+        ("correlation_id", 5, "correlation_id must be text or bytes or None, not 5"),
+        ("reply_to", "replies", "reply_to must be a Queue or a Topic or None, not 'replies'"),
+        ("type", 5, "type must be text or None, not 5"),
+    ],
+)
+def test_a_header_of_a_wrong_type_is_refused_when_it_is_set(header: str, value: object, sentence: str) -> None:
+    """It was when the message was sent, with words of Python's."""
+    message = TextMessage("x")
+    with pytest.raises(MessageFormatError, match=re.escape(sentence)):
+        setattr(message, header, value)
+    setattr(message, header, None)

@@ -154,7 +154,7 @@ def test_an_id_that_was_no_string_is_sent_back_as_it_was() -> None:
 
 def test_a_header_that_cannot_be_sent_is_named() -> None:
     message = TextMessage("x")
-    message.correlation_id = 5  # type: ignore[assignment]
+    message.correlation_id = "ID:AMQP_ULONG:five"
     with pytest.raises(MessageFormatError, match="cannot be sent"):
         encoded(message)
 

@@ -56,9 +56,12 @@ _T = TypeVar("_T")
 class _Header(Generic[_T]):
     """A header attribute; a received message's headers are decoded when the first one is asked for."""
 
-    def __init__(self, default: _T, doc: str) -> None:
+    def __init__(self, default: _T, doc: str, *types: type, called: str = "") -> None:
         self._default = default
         self.__doc__ = doc
+        self._types = types
+        """What it may be set to, besides None; anything if there are none."""
+        self._called = called
 
     def __set_name__(self, owner: type, name: str) -> None:
         self._slot = "_" + name
@@ -76,6 +79,8 @@ class _Header(Generic[_T]):
         return value
 
     def __set__(self, message: Message, value: _T) -> None:
+        if value is not None and self._types and not isinstance(value, self._types):
+            raise MessageFormatError(f"{self._slot[1:]} must be {self._called} or None, not {value!r:.80}.")
         if message._headers_unread:
             message._read_headers()
         message.__dict__[self._slot] = value
@@ -90,17 +95,25 @@ class Message(TypedProperties):
     """
 
     message_id = _Header[str | None](None, "Unique name of the message, begins with `ID:` (JMSMessageID).")
-    correlation_id = _Header["str | bytes | None"](None, "Links a message with another (JMSCorrelationID).")
-    reply_to = _Header[Destination | None](None, "Where a reply should go (JMSReplyTo).")
+    correlation_id = _Header["str | bytes | None"](
+        None, "Links a message with another (JMSCorrelationID).", str, bytes, called="text or bytes"
+    )
+    reply_to = _Header[Destination | None](
+        None, "Where a reply should go (JMSReplyTo).", Destination, called="a Queue or a Topic"
+    )
     destination = _Header[Destination | None](None, "Where the message was sent (JMSDestination).")
     timestamp = _Header[int](0, "When it was sent, in milliseconds since 1970 (JMSTimestamp).")
     expiration = _Header[int](0, "When it expires, in milliseconds since 1970; 0 is never (JMSExpiration).")
     delivery_time = _Header[int](0, "When it could be delivered first, in milliseconds since 1970 (JMSDeliveryTime).")
     delivery_mode = _Header[DeliveryMode](DeliveryMode.PERSISTENT, "Whether it outlives its broker (JMSDeliveryMode).")
     priority = _Header[int](PRIORITY_DEFAULT, "0 to 9, higher first (JMSPriority).")
-    type = _Header[str | None](None, "The application's name for this kind of message (JMSType).")
-    content_type = _Header[str | None](None, "What kind of data the body is, for AMQP clients of other kinds.")
-    content_encoding = _Header[str | None](None, "How the body is encoded on top of that, such as `gzip`.")
+    type = _Header[str | None](None, "The application's name for this kind of message (JMSType).", str, called="text")
+    content_type = _Header[str | None](
+        None, "What kind of data the body is, for AMQP clients of other kinds.", str, called="text"
+    )
+    content_encoding = _Header[str | None](
+        None, "How the body is encoded on top of that, such as `gzip`.", str, called="text"
+    )
     redelivered = _Header[bool](False, "Whether it may have been delivered before (JMSRedelivered).")
     delivery_count = _Header[int](1, "How often it was delivered, this time included (JMSXDeliveryCount).")
 
