@@ -32,6 +32,7 @@ from legato.client import (
     QueueRequestor,
     Session,
     TextMessage,
+    Topic,
     TransactionRolledBackError,
 )
 from tests.support.broker import broker_pair
@@ -425,6 +426,59 @@ def create_consumer(stage: Stage) -> Telling:
     stage.has_left([])
 
 
+SUBSCRIPTION = "s"
+
+Subscribe = Callable[[Session, Topic], MessageConsumer]
+
+SUBSCRIBES: dict[str, Subscribe] = {
+    "durable": lambda session, topic: session.create_durable_consumer(topic, SUBSCRIPTION),
+    "shared durable": lambda session, topic: session.create_shared_durable_consumer(topic, SUBSCRIPTION),
+    "shared": lambda session, topic: session.create_shared_consumer(topic, SUBSCRIPTION),
+}
+
+
+@contextmanager
+def identified(stage: Stage) -> Iterator[tuple[Session, Topic]]:
+    """A session of a connection with a client id."""
+    with ConnectionFactory(stage.url, client_id=stage.name).create_connection() as connection:
+        connection.start()
+        stage.connection = connection
+        with stage.session() as session:
+            yield session, Topic(stage.name)
+
+
+def create_subscriber(stage: Stage, subscribe: Subscribe) -> Telling:
+    """A consumer that nobody has keeps nobody from its subscription."""
+    with identified(stage) as (session, topic):
+        returned, consumer = yield lambda: subscribe(session, topic)
+        if not returned:
+            consumer = subscribe(session, topic)
+        session.create_producer(topic).send(TextMessage("x"))
+        acknowledged(session)
+        message = consumer.receive(COMES_S)
+        assert message is not None, "nothing came"
+        acknowledged(session)
+
+
+def create_subscriber_and_unsubscribe(stage: Stage, subscribe: Subscribe) -> Telling:
+    """A consumer that nobody has keeps nobody from ending its subscription."""
+    with identified(stage) as (session, topic):
+        subscribe(session, topic).close()
+        returned, consumer = yield lambda: subscribe(session, topic)
+        if returned:
+            consumer.close()
+        session.unsubscribe(SUBSCRIPTION)
+
+
+def close_subscriber(stage: Stage, subscribe: Subscribe) -> Telling:
+    """Closed again it is closed, and its subscription can be ended."""
+    with identified(stage) as (session, topic):
+        consumer = subscribe(session, topic)
+        yield consumer.close
+        consumer.close()
+        session.unsubscribe(SUBSCRIPTION)
+
+
 def create_producer(stage: Stage) -> Telling:
     """A producer can be created again."""
     with stage.session() as session:
@@ -503,6 +557,12 @@ def _by(way: str) -> Story:
     return lambda stage: receive_and_go_on(stage, WAYS[way])
 
 
+def _of(story: Callable[[Stage, Subscribe], Telling], how: str) -> Story:
+    return lambda stage: story(stage, SUBSCRIBES[how])
+
+
+LASTING = ("durable", "shared durable")
+
 STORIES: dict[str, tuple[Story, tuple[AcknowledgeMode, ...]]] = {
     **{f"{way}, then go on": (_by(way), EVERY) for way in WAYS},
     "receive without prefetch": (receive_without_prefetch, EVERY),
@@ -520,6 +580,9 @@ STORIES: dict[str, tuple[Story, tuple[AcknowledgeMode, ...]]] = {
     "acknowledge": (acknowledge_again, (CLIENT, INDIVIDUAL)),
     "recover": (recover_again, (CLIENT, INDIVIDUAL)),
     "create a consumer": (create_consumer, (AUTO, TRANSACTED)),
+    **{f"create a {how} consumer": (_of(create_subscriber, how), (AUTO, TRANSACTED)) for how in SUBSCRIBES},
+    **{f"create a {how} consumer, then end": (_of(create_subscriber_and_unsubscribe, how), (AUTO,)) for how in LASTING},
+    **{f"close a {how} consumer": (_of(close_subscriber, how), (AUTO,)) for how in LASTING},
     "create a producer": (create_producer, (AUTO, TRANSACTED)),
     "close a consumer": (close_consumer, EVERY),
     "close a producer": (close_producer, (AUTO, TRANSACTED)),

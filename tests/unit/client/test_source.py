@@ -69,7 +69,10 @@ def test_a_broker_that_does_not_apply_the_selector_is_not_believed() -> None:
 
 def test_links_of_a_shared_subscription_have_names_of_their_own() -> None:
     names = Subscriptions()
-    take = names.take_shared
+
+    def take(name: str, *, durable: bool, everybodys: bool) -> str:
+        return names.take_shared(name, object(), durable=durable, everybodys=everybodys)
+
     assert [take("s", durable=True, everybodys=False) for _ in range(3)] == ["s", "s|2", "s|3"]
     assert [take("g", durable=True, everybodys=True) for _ in range(2)] == ["g|global", "g|global2"]
     assert [take("v", durable=False, everybodys=False) for _ in range(2)] == ["v|volatile1", "v|volatile2"]
@@ -78,31 +81,51 @@ def test_links_of_a_shared_subscription_have_names_of_their_own() -> None:
 
 def test_a_name_comes_again_only_when_all_links_of_its_subscription_have_gone() -> None:
     names = Subscriptions()
-    names.take_shared("s", durable=True, everybodys=False)
-    names.take_shared("s", durable=True, everybodys=False)
-    names.release("s", durable=True, shared=True)
-    assert names.take_shared("s", durable=True, everybodys=False) == "s|3"
-    names.release("s", durable=True, shared=True)
-    names.release("s", durable=True, shared=True)
-    assert names.take_shared("s", durable=True, everybodys=False) == "s"
+    names.take_shared("s", 1, durable=True, everybodys=False)
+    names.take_shared("s", 2, durable=True, everybodys=False)
+    names.release("s", 1, durable=True, shared=True)
+    assert names.take_shared("s", 3, durable=True, everybodys=False) == "s|3"
+    names.release("s", 2, durable=True, shared=True)
+    names.release("s", 3, durable=True, shared=True)
+    assert names.take_shared("s", 4, durable=True, everybodys=False) == "s"
+
+
+def test_a_name_is_given_back_by_who_has_it_however_often_that_is_said() -> None:
+    names = Subscriptions()
+    names.take_unshared("d", 1)
+    names.release("d", 2, durable=True, shared=False)
+    with pytest.raises(IllegalStateError):
+        names.check_unused("d")
+    for _ in range(2):
+        names.release("d", 1, durable=True, shared=False)
+    names.check_unused("d")
+    names.take_shared("s", 1, durable=True, everybodys=False)
+    names.take_shared("s", 2, durable=True, everybodys=False)
+    for _ in range(2):
+        names.release("s", 1, durable=True, shared=True)
+    with pytest.raises(IllegalStateError):
+        names.check_unused("s")
+    for owner in (2, 1):
+        names.release("s", owner, durable=True, shared=True)
+    names.check_unused("s")
 
 
 def test_an_unshared_subscription_excludes_all_others_of_its_name() -> None:
     names = Subscriptions()
-    assert names.take_unshared("d") == "d"
+    assert names.take_unshared("d", 1) == "d"
     for taken in (
-        lambda: names.take_unshared("d"),
-        lambda: names.take_shared("d", durable=True, everybodys=False),
+        lambda: names.take_unshared("d", 2),
+        lambda: names.take_shared("d", 2, durable=True, everybodys=False),
         lambda: names.check_unused("d"),
     ):
         with pytest.raises(IllegalStateError):
             taken()
-    assert names.take_shared("d", durable=False, everybodys=False) == "d|volatile1"
-    names.release("d", durable=True, shared=False)
+    assert names.take_shared("d", 2, durable=False, everybodys=False) == "d|volatile1"
+    names.release("d", 1, durable=True, shared=False)
     names.check_unused("d")
-    names.take_shared("d", durable=True, everybodys=False)
+    names.take_shared("d", 1, durable=True, everybodys=False)
     with pytest.raises(IllegalStateError):
-        names.take_unshared("d")
+        names.take_unshared("d", 2)
 
 
 @pytest.mark.parametrize("name", ["", "a|b", None, 3])

@@ -9,6 +9,7 @@ from typing import TypeVar
 
 from legato.client.calls.consumer_work import ConsumerWork, MessageListener
 from legato.client.calls.leaving import SILENT_WAIT_S, leaving
+from legato.client.links.subscriptions import Subscriptions
 from legato.client.mapping.received import read_message
 from legato.client.messages.message import Message
 from legato.client.messages.stream_message import StreamMessage
@@ -398,12 +399,24 @@ class ConsumerSteps(ConsumerWork):
             self._acknowledgements.forget_consumer(end)
         self._session._members.forget_consumer(self, closed=closed)
 
+    def _take_subscription(self, subscriptions: Subscriptions) -> str:
+        """Receive from its subscription; returns the name of the link.
+
+        Raises:
+            IllegalStateError: it has another consumer.
+        """
+        name, source = self._subscription, self._end.source
+        assert name is not None
+        if not source.shared:
+            return subscriptions.take_unshared(name, self)
+        return subscriptions.take_shared(name, self, durable=source.durable, everybodys=source.everybodys)
+
     def _release_subscription(self) -> None:
-        """Its subscription may be received from anew."""
-        name, self._subscription = self._subscription, None
+        """Its subscription may be received from anew. May be called again."""
+        name, source = self._subscription, self._end.source
         if name is not None:
-            source = self._end.source
-            self._session._connection._subscriptions.release(name, durable=source.durable, shared=source.shared)
+            subscriptions = self._session._connection._subscriptions
+            subscriptions.release(name, self, durable=source.durable, shared=source.shared)
 
 
 def expectation(

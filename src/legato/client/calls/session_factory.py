@@ -309,12 +309,16 @@ class SessionFactory(Generic[_Producer, _Consumer, _Browser]):
         if bound is not None:
             return (yield from self._made_below(bound, below))
         channel = self._session._channel
-        link_name = yield from self._link_name(source, subscription)
-        end = ReceiverEnd(channel, link_name, source, self._prefetch if prefetch is None else max(prefetch, 0))
+        end = ReceiverEnd(channel, "", source, self._prefetch if prefetch is None else max(prefetch, 0))
         consumer = self._consumer_type(self._session, end, subscription)
+        subscriptions = None
+        if subscription is not None:
+            subscriptions = yield from self._connection._swept_subscriptions(self._guard)
+        # Before it takes a name, so that this is given back whatever comes.
         self._members.making = consumer
-        channel.transport.post(channel.add_receiver, end)
         try:
+            end.name = self._next_name("c") if subscriptions is None else consumer._take_subscription(subscriptions)
+            channel.transport.post(channel.add_receiver, end)
             yield from self._guard.wait(lambda: end.ready or end.closed, "create a consumer")
             if end.error is not None:
                 raise end.error
@@ -329,14 +333,6 @@ class SessionFactory(Generic[_Producer, _Consumer, _Browser]):
         self._members.warn_of_prefetched(source)
         self._members.consumers.append(consumer)
         return consumer
-
-    def _link_name(self, source: Source, subscription: str | None) -> Steps[str]:
-        if subscription is None:
-            return self._next_name("c")
-        subscriptions = yield from self._connection._swept_subscriptions(self._guard)
-        if not source.shared:
-            return subscriptions.take_unshared(subscription)
-        return subscriptions.take_shared(subscription, durable=source.durable, everybodys=source.everybodys)
 
     def _producer_below(self, session: Any, destination: Destination | None) -> Steps[_Producer]:
         made: _Producer = yield from session._factory.create_producer(destination)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from typing import Generic, Protocol, TypeVar
 
@@ -108,9 +109,10 @@ class SessionMembers(Generic[_Consumer]):
         if not closed:
             self.begin_closing(consumer)
             return
-        if consumer in self.closing:
-            self.closing.remove(consumer)
+        # In this order: who is interrupted leaves it to the next one.
         consumer._release_subscription()
+        with contextlib.suppress(ValueError):
+            self.closing.remove(consumer)
 
     def begin_closing(self, consumer: _Consumer) -> None:
         """Its link is about to be closed; if that is interrupted, who wants the subscription waits for it."""
@@ -132,15 +134,18 @@ class SessionMembers(Generic[_Consumer]):
                     "use a subscription",
                     gate=channel.gate,
                 )
-            if end.closed and consumer in self.closing:
-                self.closing.remove(consumer)
+            if end.closed:
                 consumer._release_subscription()
+                with contextlib.suppress(ValueError):
+                    self.closing.remove(consumer)
 
     def take_back(self) -> None:
         """A call was interrupted: the message that it was about to return is the next one again."""
         for consumer in list(self.consumers):
             consumer._take_back()
             if consumer._closed:
+                # Its close was interrupted: who wants its subscription waits for its end.
+                self.begin_closing(consumer)
                 consumer._release()
 
     def unmake(self) -> None:
