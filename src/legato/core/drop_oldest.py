@@ -30,13 +30,14 @@ class DropOldest:
         """Drop what is too much after a commit: the lowest priority first, the oldest of that first; never what
         somebody has.
 
-        As much as came with the commit goes at once, else the queue would grow for as long as producers go on. Where a
-        limit was lowered there may be a whole backlog besides: what of that is beyond a slice is for `go_on`.
+        As much as came with the commit goes at once, else the queue would grow for as long as producers go on. There
+        may be more: a whole backlog where a limit was lowered, or a batch of any size that somebody staged. What of
+        that is beyond a slice is for `go_on`.
         """
         places = self._unfinished.pop(queue, {})
         if queue.settings.when_full == "drop-oldest" and _is_over(queue):
             count, size = commit.came_to(queue)
-            budget = limits.SCAN_MESSAGES + count
+            budget = limits.SCAN_MESSAGES + min(count, limits.BATCH_FACTS_MAX)
             owed_bytes = size if queue.settings.max_bytes else 0
             self._drop(_Slice(queue, self._kernel.archive, places, budget, owed_bytes))
 
@@ -72,7 +73,7 @@ class DropOldest:
                 oldest = piece.oldest(lane)
                 if oldest is None:
                     break
-                piece.owed_bytes -= oldest.size
+                piece.dropped(oldest.size)
                 self._router.drop(oldest, "dropped")
         if piece.is_cut_short:
             self._unfinished[queue] = piece.places
@@ -86,12 +87,11 @@ class _Slice:
 
     Args:
         budget: how many messages it may look at, at least.
-        owed_bytes: it goes on until so many are dropped.
+        owed_bytes: what it drops until it has dropped so many costs nothing of the budget, up to a commit's worth.
         time_is_over: whether it has to end all the same.
 
     Attributes:
         is_cut_short: whether there may be more to drop.
-        owed_bytes: those that are left.
         places: where the next slice is to read on in lanes without windows.
         queue: the queue.
     """
@@ -106,12 +106,13 @@ class _Slice:
         time_is_over: Callable[[], bool] = lambda: False,
     ) -> None:
         self.is_cut_short = False
-        self.owed_bytes = owed_bytes
         self.places = places
         self.queue = queue
         self._archive = archive
         self._time_is_over = time_is_over
         self._left = budget
+        self._owed_bytes = owed_bytes
+        self._free = limits.BATCH_FACTS_MAX
         self._read: deque[StoredMessage] = deque()
         """Read from a lane without a window, and not looked at yet."""
         self._read_next = limits.SCAN_FIRST_MESSAGES
@@ -121,12 +122,17 @@ class _Slice:
         """Whether more is too much, and this slice may drop it."""
         if not _is_over(self.queue):
             return False
-        if not self._left and self.owed_bytes > 0:
-            self._left = limits.SCAN_MESSAGES
         if not self._left or self._time_is_over():
             self.is_cut_short = True
             return False
         return True
+
+    def dropped(self, size: int) -> None:
+        """The message that it gave was dropped; passing over what somebody has is never free."""
+        if self._owed_bytes > 0 and self._free:
+            self._owed_bytes -= size
+            self._free -= 1
+            self._left += 1
 
     def oldest(self, lane: Lane) -> Message | None:
         """The oldest message of a lane that nobody has, taken out of it; None at the end of the lane or the slice."""

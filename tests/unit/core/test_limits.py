@@ -1,6 +1,6 @@
 """Limits of addresses."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pytest
 
@@ -8,6 +8,7 @@ from legato import limits
 from legato.core.effects import ScanAgain
 from legato.core.facts import MessageMoved
 from legato.core.producers import SINK_PREFIX
+from legato.core.records import StoredMessage
 from legato.core.settings import AddressSettings
 from legato.core.staged_batches import StagedRun
 from legato.core.transaction import Disposal
@@ -293,6 +294,50 @@ def test_a_limit_of_bytes_holds_when_few_large_messages_follow_many_small_ones()
         assert s.step()
         sizes.append(queue.bytes)
     assert sizes == [most] * 2 + [2 * len(large)] * 3
+    s.run()
+
+
+@pytest.mark.parametrize("wants", [None, b""], ids=["a consumer", "a consumer that selects"])
+def test_a_batch_of_any_size_is_dropped_in_slices(wants: bytes | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All that a batch brought went in one event, and in one commit: with a million rows that took many seconds."""
+    monkeypatch.setattr(limits, "BATCH_FACTS_MAX", 1_000)
+    s = Scenario()
+    s.settings["q"] = AddressSettings(max_messages=10, when_full="drop-oldest")
+    queue = s.broker.directory.queue("q")
+    s.consumer(queue, 0, wants=wants)
+    publish_batch(s, 5_000)
+    assert s.step()
+    assert (
+        sum(isinstance(fact, MessageMoved) for fact in s.broker.kernel.gathering.facts) <= 1_000 + limits.SCAN_MESSAGES
+    )
+    s.run()
+    assert queue.depth == 10
+
+
+def test_what_consumers_hold_is_passed_over_in_slices_where_bytes_are_limited() -> None:
+    """For each message that came, all that a consumer held was read from the disk."""
+    s = Scenario()
+    count = 10 * limits.SCAN_MESSAGES
+    queue = s.broker.directory.queue("q")
+    for _ in range(count):
+        s.broker.publisher.publish(queue, b"x", "m", None)
+    s.run()
+    s.consumer(queue, count, wants=b"")
+    s.settings["q"] = AddressSettings(max_bytes=count, when_full="drop-oldest")
+    s.reload()
+    s.run()
+    read: list[int] = []
+    messages = s.store.messages
+
+    def counted(queue: int, after: int, limit: int, limit_bytes: int) -> Sequence[StoredMessage]:
+        found = messages(queue, after, limit, limit_bytes)
+        read.append(len(found))
+        return found
+
+    s.store.messages = counted  # type: ignore[method-assign]
+    s.broker.publisher.publish(queue, b"y", "m", None)
+    assert s.step()
+    assert sum(read) <= 2 * limits.SCAN_MESSAGES
     s.run()
 
 
