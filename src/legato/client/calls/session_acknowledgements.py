@@ -221,13 +221,20 @@ class SessionAcknowledgements:
 
     def raise_abort(self) -> Steps[None]:
         """Tell the application of what a failover aborted, once, as if it had rolled back (CONTRACT A11, A15, A16)."""
-        if self._transactions.current is not None:
-            yield from self._transactions.end_aborted()
+        transactions, channel = self._transactions, self._guard.channel
+        if transactions.current is not None:
+            yield from transactions.end_aborted()
         elif self.mode is AcknowledgeMode.CLIENT:
             self.unacknowledged.clear()
-        failure = self._guard.channel.hear_abort()
-        if failure is not None:
-            raise failure
+        failure, untold = channel.aborted, transactions.untold
+        if failure is None:
+            transactions.untold = None
+            return
+
+        def again() -> None:
+            channel.aborted, transactions.untold = failure, untold
+
+        self._undertakings.tell(failure, transactions.hear_abort, again)
 
     def return_deliveries(self, deliveries: list[Delivery], why: str = "") -> Steps[None]:
         """Return messages, and have them come again.

@@ -9,7 +9,7 @@ from typing import Any
 from legato.amqp.engine.outcomes import RELEASED, Modified, Outcome, Rejected
 from legato.amqp.names import REJECTED_BY_APPLICATION
 from legato.client.calls.session_guard import SessionGuard
-from legato.client.calls.undertakings import Told, Undertaking, Undertakings
+from legato.client.calls.undertakings import Undertaking, Undertakings
 from legato.client.links.deliveries import Delivery, DeliveryState
 from legato.client.links.sender_end import SenderEnd
 from legato.client.links.session_state import Send, Transaction, is_stored_already
@@ -97,16 +97,15 @@ class SessionTransactions:
             if transaction is not None:
                 # What was sent since belongs to what the application takes for committed.
                 yield from self._end(commit=False, replays=True)
-                self.untold = None
             else:
                 transaction = yield from self._end(commit=True, replays=True)
                 if transaction.outcome:
                     self._disposed = deque()
-            self._guard.channel.hear_abort()
             if not transaction.outcome:
-                error = _failure_of(transaction)
-                self._undertakings.told = Told(error, lambda: setattr(self, "untold", transaction))
-                raise error
+                self._undertakings.tell(
+                    _failure_of(transaction), self.hear_abort, lambda: setattr(self, "untold", transaction)
+                )
+            self._guard.channel.hear_abort()
         yield from self._tell_duplicates()
 
     def reject(self, message: Message, reason: str, properties: Mapping[str, str | int] | None = None) -> None:
@@ -277,9 +276,15 @@ class SessionTransactions:
             return query.committed
 
     def end_aborted(self) -> Steps[None]:
-        """End what a failover aborted, as if the application had rolled back; `replay()` may send it again."""
+        """End what a failover aborted, as if the application had rolled back; `replay()` may send it again.
+
+        It is untold until the caller has told of it.
+        """
         yield from self._end(commit=False, replays=True)
-        # From here on the caller tells of it.
+
+    def hear_abort(self) -> None:
+        """The application hears of what was rolled back."""
+        self._guard.channel.hear_abort()
         self.untold = None
 
     def _required(self) -> Transaction:
@@ -324,9 +329,6 @@ class SessionTransactions:
                 raise in_doubt(transaction, error) from error
             raise
         yield from self._guard.wait_for_completions()
-        # From here on the caller tells of it.
-        if self.untold is transaction:
-            self.untold = None
         return transaction
 
 

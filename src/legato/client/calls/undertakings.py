@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NoReturn
 
 from legato.client.calls.session_guard import SessionGuard
 from legato.client.steps import Steps
@@ -78,6 +79,8 @@ class Undertakings:
 
     def undertake(self, undertaking: Undertaking, over: Callable[[], object] | None = None) -> Steps[None]:
         """Begin something and wait for its end, or until `over()`."""
+        # Who begins something has heard what the last call told.
+        self.told = None
         self.current = undertaking
         undertaking.ask()
         try:
@@ -114,6 +117,21 @@ class Undertakings:
             self.current = None
             return True
         return False
+
+    def tell(self, error: JMSError, forget: Callable[[], object], again: Callable[[], None]) -> NoReturn:
+        """Raise an error that another call must not forget if it was not heard.
+
+        Args:
+            forget: what the session does once it is told of.
+            again: has the next call tell of it, if an interruption hid it.
+        """
+        self.told = Told(error, again)
+        try:
+            raise error
+        except JMSError:
+            # From here on an interruption has the error as its context; before, nothing is forgotten.
+            forget()
+            raise
 
     def ask_again(self) -> None:
         """A call was interrupted: what it had begun goes on, even if the I/O thread was not asked yet."""
