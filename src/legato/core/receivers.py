@@ -83,8 +83,9 @@ class Receivers:
         self._next += 1
         self._kernel.record(ConsumerAttached(consumer.id, queue.id, container, name))
         reservation = queue.reservations.get((container, name))
-        self._reservations.resume(consumer, held)
-        elsewhere = self._claim_held(consumer, set(held) - {message.seq for message in consumer.first})
+        claims = set(held)
+        self._reservations.resume(consumer, claims)
+        elsewhere = self._claim_held(consumer, claims - {message.seq for message in consumer.first})
         if reservation is not None and reservation.leads:
             queue.consumers = {consumer: None, **queue.consumers}
         else:
@@ -116,6 +117,8 @@ class Receivers:
             if message.body is None:
                 neighbours = messages[place : place + limits.FIRST_LOAD_MESSAGES]
                 queue.read_ahead(neighbours, archive, limits.WINDOW_BYTES)
+            if message.body is None:
+                continue  # It cannot be read: whoever receives from the queue is told (`server.links.damaged_queues`).
             if group := self._kernel.group_of(message):
                 queue.groups.claim(group, consumer)
             message.body = None

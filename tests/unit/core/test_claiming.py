@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator, Sequence
 
+import pytest
+
 from legato import limits
 from legato.core.message import Message, MessageRun
 from legato.core.records import StoredMessage
@@ -138,3 +140,19 @@ def test_groups_of_what_is_claimed_are_its_holders_and_their_bytes_are_not_kept(
     other = after.consumer("q", 10, name="other")
     assert [message.body for message in consumer.first] == [None]
     assert after.received(other) == [b"group=b;2"]
+
+
+def test_who_claims_what_cannot_be_read_any_more_is_attached(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It asked for the group of what was not there: an internal error cut off the whole connection."""
+    s = Scenario()
+    s.publish("q", b"group=a;1", b"group=a;2")
+    consumer = s.consumer("q", 2, exact=True, name="A")
+    held = [message.seq for message in s.in_hand(consumer)]
+    s.present(consumer, *held)
+    s.broker.presentations.tick()
+    s.run()
+    s = s.crash()
+    monkeypatch.setattr(s.store, "messages", lambda *_: [])  # as of a queue whose bodies are damaged
+    queue = s.broker.directory.queue("q")
+    back, elsewhere = s.broker.receivers.attach(queue, None, consumer.container, held=held, name="A")
+    assert ([message.seq for message in back.first], elsewhere) == (held, [])
