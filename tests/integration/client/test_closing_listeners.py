@@ -19,6 +19,7 @@ from legato.client import (
     Session,
     aio,
 )
+from legato.client.steps import Steps
 from tests.integration.client.calling import Calling, until
 from tests.integration.client.helpers import WAIT_S, drain, receive, send
 from tests.support.broker import BrokerPair
@@ -192,10 +193,7 @@ def test_a_close_that_was_interrupted_is_done_when_the_listener_has_returned(
         send(connection, queue_name, "1", "2")
         listener = Listener()
         consumer = listening(session, queue_name, listener)
-        steps = consumer._close()
-        next(steps)
-        with pytest.raises(KeyboardInterrupt):
-            steps.throw(KeyboardInterrupt())
+        interrupted(consumer._close())
         session._interrupted(KeyboardInterrupt())
         assert not consumer._end.closing
         listener.goes_on.set()
@@ -203,6 +201,35 @@ def test_a_close_that_was_interrupted_is_done_when_the_listener_has_returned(
         consumer.close()
         assert session._members.consumers == []
         assert drain(connection, queue_name) == ["2"]
+
+
+def interrupted(steps: Steps[None]) -> None:
+    """Interrupt a close, or such, where it first waits."""
+    next(steps)
+    with pytest.raises(KeyboardInterrupt):
+        steps.throw(KeyboardInterrupt())
+
+
+def test_a_subscription_whose_close_was_interrupted_is_free_when_the_listener_has_returned(
+    calm_pair: BrokerPair, queue_name: str
+) -> None:
+    with ConnectionFactory(calm_pair.url, client_id=queue_name).create_connection() as connection:
+        connection.start()
+        session = connection.create_session()
+        topic = session.create_topic(queue_name)
+        listener = Listener()
+        consumer = session.create_durable_consumer(topic, queue_name)
+        consumer.message_listener = listener
+        with connection.create_session() as sending:
+            sending.create_producer(topic).send(sending.create_text_message("1"))
+        assert listener.is_called.wait(WAIT_S)
+        interrupted(consumer._close())
+        session._interrupted(KeyboardInterrupt())
+        listener.goes_on.set()
+        until(lambda: consumer._end.closed and session._channel.gate.is_awaited)
+        session.create_durable_consumer(topic, queue_name).close()
+        session.unsubscribe(queue_name)
+        assert not session._channel.listening
 
 
 def test_a_close_before_the_listener_is_called_loses_no_message(calm_pair: BrokerPair, queue_name: str) -> None:
@@ -249,11 +276,20 @@ class Task:
         self.heard.append(message.body)
 
 
-def tell(url: str, story: Callable[[aio.Connection], Any]) -> None:
+async def cancelled(call: Coroutine[Any, Any, None]) -> None:
+    """Cancel a close where it first waits."""
+    task = asyncio.create_task(call)
+    await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+def tell(url: str, story: Callable[[aio.Connection], Any], client_id: str | None = None) -> None:
     """Tell a story with a started connection."""
 
     async def main() -> None:
-        async with aio.ConnectionFactory(url).create_connection() as connection:
+        async with aio.ConnectionFactory(url, client_id=client_id).create_connection() as connection:
             connection.start()
             await asyncio.wait_for(story(connection), WAIT_S)
 
@@ -293,11 +329,7 @@ def test_a_cancelled_close_is_done_when_the_listener_has_returned(calm_pair: Bro
         consumer = await session.create_consumer(session.create_queue(queue_name))
         consumer.message_listener = listener
         await listener.is_called.wait()
-        closing = asyncio.create_task(consumer.close())
-        await asyncio.sleep(0)
-        closing.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await closing
+        await cancelled(consumer.close())
         listener.goes_on.set()
         await asyncio.to_thread(until, lambda: consumer._end.closed)
         await consumer.close()
@@ -306,6 +338,28 @@ def test_a_cancelled_close_is_done_when_the_listener_has_returned(calm_pair: Bro
 
     tell(calm_pair.url, story)
     assert left(calm_pair.url, queue_name) == ["2"]
+
+
+def test_a_subscription_whose_close_was_cancelled_is_free_when_the_listener_has_returned(
+    calm_pair: BrokerPair, queue_name: str
+) -> None:
+    async def story(connection: aio.Connection) -> None:
+        listener = Task()
+        session = connection.create_session()
+        topic = session.create_topic(queue_name)
+        consumer = await session.create_durable_consumer(topic, queue_name)
+        consumer.message_listener = listener
+        async with connection.create_session() as sending:
+            await (await sending.create_producer(topic)).send(sending.create_text_message("1"))
+        await listener.is_called.wait()
+        await cancelled(consumer.close())
+        listener.goes_on.set()
+        await asyncio.to_thread(until, lambda: consumer._end.closed)
+        await (await session.create_durable_consumer(topic, queue_name)).close()
+        await session.unsubscribe(queue_name)
+        assert not session._channel.listening
+
+    tell(calm_pair.url, story, client_id=queue_name)
 
 
 def test_a_listener_may_wait_for_a_task_of_its_own_that_closes_its_consumer(

@@ -371,11 +371,18 @@ class ConsumerSteps(ConsumerWork):
         return leaving(self._close(), self._transport, error)
 
     def _release(self) -> None:
-        """Have its link closed, unless a listener has one of its messages yet: the dispatcher calls this then."""
+        """Have its link closed, unless a listener has one of its messages yet: the dispatcher calls this then.
+
+        Who has closed it may not come to note that: who wants its subscription waits for its end.
+        """
         end = self._end
-        dispatcher = self._session._listeners.dispatcher
-        served = dispatcher is not None and dispatcher.serving is self
-        if not (served or end.closed or end.released):
+        session = self._session
+        dispatcher = session._listeners.dispatcher
+        if dispatcher is not None and dispatcher.serving is self:
+            return
+        session._members.begin_closing(self)
+        session._members.note_listeners()
+        if not (end.closed or end.released):
             self._transport.post(end.release)
 
     def _end_closing(self, timeout_s: float) -> Steps[None]:
