@@ -4,10 +4,11 @@ import threading
 
 import pytest
 
-from legato.client import AcknowledgeMode, Connection, ConnectionFactory, Queue, Topic
+from legato.client import AcknowledgeMode, Connection, ConnectionFactory, MessageConsumer, Queue, Topic
 from legato.client.links.redirection import RedirectedLinkError
 from legato.errors import IllegalStateError, JMSError
 from tests.integration.groups.conftest import Connect, Groups
+from tests.stress.interrupting import Lines
 
 WAIT_S = 60.0
 
@@ -183,6 +184,23 @@ def test_a_session_of_another_groups_transactions_makes_a_durable_consumer_again
         home.create_durable_consumer(Topic("orders.bound"), name).close()
         home.unsubscribe(name)
     session.unsubscribe(name)
+
+
+def test_an_interrupted_call_is_cleaned_up_after_in_the_other_group_too(calm_groups: Groups, connect: Connect) -> None:
+    connection = connect(calm_groups.url("orders", "?client_id=interrupted-elsewhere"))
+    session = connection.create_session(transacted=True)
+    session.create_producer(Queue("rest.binds"))
+    for raise_at in range(222, 500, 9):
+        name = f"s{raise_at}"
+
+        def make(name: str = name) -> MessageConsumer:
+            return session.create_durable_consumer(Topic("rest.interrupted"), name)
+
+        returned, _ = Lines(raise_at).run(make)
+        if returned:
+            break
+        make().close()
+        session.unsubscribe(name)
 
 
 def test_a_transaction_at_home_is_not_taken_elsewhere(calm_groups: Groups, connect: Connect) -> None:

@@ -213,6 +213,8 @@ class Receiver:
 def test_a_consumer_that_no_call_returned_is_closed_and_forgotten(guard: SessionGuard) -> None:
     members: SessionMembers[Receiver] = SessionMembers(guard)
     consumer = Receiver()
+    channel = SimpleNamespace(transport=guard.channel.transport, owner=SimpleNamespace(_members=members))
+    consumer._end.channel = cast("Any", channel)
     members.making = consumer
     members.consumers.append(consumer)
     members.unmake()

@@ -340,6 +340,8 @@ class SessionFactory(Generic[_Producer, _Consumer, _Browser]):
 
     def _made_below(self, session: Any, make: Callable[[Any], Steps[_Consumer]]) -> Steps[_Consumer]:
         consumer = yield from make(session._factory)
+        # In this order: it is one call's or the other's until the application has it.
+        self._members.making = consumer
         session._members.making = None
         return consumer
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from legato.client.calls.session_guard import SessionGuard
 from legato.client.links.receiver_end import ReceiverEnd
@@ -152,9 +152,11 @@ class SessionMembers(Generic[_Consumer]):
         """A call was interrupted: the consumer that it was about to return is closed."""
         making = self.making
         if making is not None:
-            self._guard.channel.transport.post(making._end.close)
+            # It may be of a session below.
+            channel: Any = making._end.channel
+            channel.transport.post(making._end.close)
             making._release_subscription()
-            self.forget_consumer(making, closed=making._end.closed)
+            channel.owner._members.forget_consumer(making, closed=making._end.closed)
             self.making = None
 
     def close_consumers(self) -> None:

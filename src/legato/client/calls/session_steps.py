@@ -147,6 +147,8 @@ class SessionSteps(Generic[_Producer, _Consumer, _Browser]):
         post(channel.look_again)
         channel.transport.wake()
         guard.turn.release()
+        for below in self._groups:
+            below._interrupted(interruption)
 
     # -- the end -----------------------------------------------------------------------------------------
 
