@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
 from collections.abc import Callable, Coroutine
 from typing import Any
@@ -19,6 +20,7 @@ from legato.client import (
     Session,
     aio,
 )
+from legato.client.links.deliveries import Delivery
 from legato.client.steps import Steps
 from tests.integration.client.calling import Calling, until
 from tests.integration.client.helpers import WAIT_S, drain, receive, send
@@ -462,3 +464,29 @@ def test_a_listener_that_is_cancelled_keeps_no_close_waiting(calm_pair: BrokerPa
 
     tell(calm_pair.url, story)
     assert left(calm_pair.url, queue_name) == ["1", "2"]
+
+
+def test_a_task_that_the_listener_began_does_not_keep_its_message(calm_pair: BrokerPair, queue_name: str) -> None:
+    """As large as it may be, and as long as the task may live."""
+    left(calm_pair.url, queue_name, "1")
+
+    async def story(connection: aio.Connection) -> None:
+        session = connection.create_session()
+        consumer = await session.create_consumer(session.create_queue(queue_name))
+        ends = asyncio.Event()
+        tasks: list[asyncio.Task[Any]] = []
+
+        def listener(message: Message) -> None:
+            tasks.append(asyncio.create_task(ends.wait()))
+
+        def is_gone() -> bool:
+            return bool(tasks) and not any(
+                type(each) is Delivery and each.consumer is consumer._end for each in gc.get_objects()
+            )
+
+        consumer.message_listener = listener
+        await asyncio.to_thread(until, is_gone)
+        assert not tasks[0].done()
+        ends.set()
+
+    tell(calm_pair.url, story)

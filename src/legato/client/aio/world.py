@@ -22,8 +22,11 @@ from legato.client.steps import Steps, Wait
 
 log = logging.getLogger("legato.client")
 
-_held: ContextVar[Delivery | None] = ContextVar("legato_held", default=None)
-"""The message that a listener has, for the listener and the tasks that it begins."""
+_held: ContextVar[object] = ContextVar("legato_held", default=None)
+"""What stands for the message that a listener has, for the listener and the tasks that it begins.
+
+Tasks may live long after it, and keep what is in their context; so this is not the message.
+"""
 
 
 class TaskTurn:
@@ -127,6 +130,8 @@ class TaskDispatcher(Dispatching):
 
     def __init__(self, session: SessionPort, name: str, *, redeliver_on_error: bool) -> None:
         super().__init__(session, redeliver_on_error=redeliver_on_error)
+        self._token = object()
+        """What stands for the message that a listener has now."""
         self._task = asyncio.get_running_loop().create_task(drive(self._run()), name=name)
 
     @property
@@ -137,12 +142,13 @@ class TaskDispatcher(Dispatching):
     @property
     def waits_for_asker(self) -> bool:
         """Also whether a task asks that the listener has begun, as `asyncio.wait_for()` does: that has its context."""
-        return self.is_current or (self.current is not None and _held.get() is self.current)
+        return self.is_current or (self.current is not None and _held.get() is self._token)
 
     def _call(
         self, consumer: ConsumerSteps, listener: MessageListener, delivery: Delivery, message: Message
     ) -> Steps[None]:
-        _held.set(delivery)
+        self._token = object()
+        _held.set(self._token)
         yield from super()._call(consumer, listener, delivery, message)
         _held.set(None)
 
