@@ -275,7 +275,7 @@ def test_a_message_that_cannot_be_sent_leaves_the_producer_usable(connect: Conne
     queue = session.create_queue(queue_name)
     producer = session.create_producer(queue)
     broken = session.create_message()
-    broken.type = object()  # type: ignore[assignment]
+    broken.correlation_id = "ID:AMQP_ULONG:no number"
     with pytest.raises(JMSError):
         producer.send(broken)
     producer.send(TextMessage("fine"))

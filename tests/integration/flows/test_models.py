@@ -61,7 +61,7 @@ def test_models_go_through_stages_as_requests_replies_and_states(make_flows: Cal
 
     def ask(order: object) -> Receipt:
         receipt: Receipt = flows.request(
-            "Models.place", order, reply=Receipt, trace_id="order:17", timeout_s=WAIT_S
+            "Models.place", order, reply=Receipt, trace_id="models:17", timeout_s=WAIT_S
         ).result()
         return receipt
 
