@@ -234,6 +234,35 @@ def test_a_subscription_whose_close_was_interrupted_is_free_when_the_listener_ha
         assert not session._channel.listening
 
 
+@pytest.mark.parametrize("transacted", [False, True])
+def test_a_session_whose_close_was_interrupted_ends_when_the_listener_has_returned(
+    calm_pair: BrokerPair, queue_name: str, transacted: bool
+) -> None:
+    """What it had ready is another one's, and so is its subscription."""
+    with ConnectionFactory(calm_pair.url, client_id=queue_name).create_connection() as connection:
+        connection.start()
+        session = connection.create_session(transacted)
+        topic = session.create_topic(queue_name)
+        listener = Listener()
+        consumer = session.create_durable_consumer(topic, queue_name)
+        consumer.message_listener = listener
+        with connection.create_session() as sending:
+            producer = sending.create_producer(topic)
+            for body in ("1", "2"):
+                producer.send(sending.create_text_message(body))
+        assert listener.is_called.wait(WAIT_S)
+        interrupted(session._close())
+        session._interrupted(KeyboardInterrupt())
+        assert not session._channel.closing
+        listener.goes_on.set()
+        until(lambda: session._channel.closed)
+        again = connection.create_session().create_durable_consumer(topic, queue_name)
+        assert [message.body for message in receive(again, 1)] == ["1" if transacted else "2"]
+        assert listener.heard == ["1"]
+        session.close()
+        assert session not in connection._sessions
+
+
 def test_a_close_before_the_listener_is_called_loses_no_message(calm_pair: BrokerPair, queue_name: str) -> None:
     """Its message was on its way, and could be acknowledged without a listener that heard it."""
     with ConnectionFactory(calm_pair.url).create_connection() as connection:
@@ -360,6 +389,38 @@ def test_a_subscription_whose_close_was_cancelled_is_free_when_the_listener_has_
         await (await session.create_durable_consumer(topic, queue_name)).close()
         await session.unsubscribe(queue_name)
         assert not session._channel.listening
+
+    tell(calm_pair.url, story, client_id=queue_name)
+
+
+@pytest.mark.parametrize("transacted", [False, True])
+def test_a_session_whose_close_was_cancelled_ends_when_the_listener_has_returned(
+    calm_pair: BrokerPair, queue_name: str, transacted: bool
+) -> None:
+    """What it had ready is another one's, and so is its subscription."""
+
+    async def story(connection: aio.Connection) -> None:
+        listener = Task()
+        session = connection.create_session(transacted)
+        topic = session.create_topic(queue_name)
+        consumer = await session.create_durable_consumer(topic, queue_name)
+        consumer.message_listener = listener
+        async with connection.create_session() as sending:
+            producer = await sending.create_producer(topic)
+            for body in ("1", "2"):
+                await producer.send(sending.create_text_message(body))
+        await listener.is_called.wait()
+        await cancelled(session.close())
+        assert not session._channel.closing
+        listener.goes_on.set()
+        await asyncio.to_thread(until, lambda: session._channel.closed)
+        again = await connection.create_session().create_durable_consumer(topic, queue_name)
+        message = await again.receive(WAIT_S)
+        assert message is not None
+        assert message.body == ("1" if transacted else "2")
+        assert listener.heard == ["1"]
+        await session.close()
+        assert session not in connection._sessions
 
     tell(calm_pair.url, story, client_id=queue_name)
 

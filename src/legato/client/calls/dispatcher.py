@@ -6,6 +6,7 @@ import contextlib
 import logging
 import threading
 import traceback
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from legato.client.calls.ports import SessionPort
@@ -49,6 +50,8 @@ class Dispatching:
         """Set before it looks whether messages may come, so that who forbids it knows whether one is on its way."""
         self.ended = False
         """Whether no listener will be called any more, and none runs."""
+        self.at_end: Callable[[], None] | None = None
+        """What is to be done when it has ended: its session's close, if nobody waits for that any more."""
 
     @property
     def is_current(self) -> bool:
@@ -96,6 +99,8 @@ class Dispatching:
                     yield Wait(self._gate, self._has_work)
         finally:
             self.ended = True
+            if self.at_end is not None:
+                self.at_end()
             self._gate.open()
 
     def _has_work(self) -> bool:

@@ -21,6 +21,9 @@ class Dispatcher(Protocol):
     closing: list[Any]
     """Consumers that their own listener has closed."""
 
+    at_end: Callable[[], None] | None
+    """What is to be done when it has ended."""
+
     @property
     def is_current(self) -> bool:
         """Whether a listener is asking."""

@@ -188,20 +188,11 @@ class SessionSteps(Generic[_Producer, _Consumer, _Browser]):
         guard = self._guard
         guard.closed = True
         losses = Losses(self._channel)
-        # Calls that wait for a broker that is not there, with nothing of theirs on its way, end now.
-        self._channel.gate.open()
-        self._connection._wake_others()
-        dispatcher = self._listeners.dispatcher
-        if dispatcher is not None:
-            dispatcher.stop()
-            yield from self._patiently(lambda: dispatcher.ended, patience, for_listener=True)
-        self._members.close_consumers()
-        self._channel.gate.open()
-        # Another thread's receive() returns now; its commit() or send() first comes to its end.
-        if not (yield from guard.turn.awaited(patience.for_sends_s)):
-            self._give_up_sends(patience)
-            while not (yield from guard.turn.awaited(patience.for_all_s)):
-                self._give_up(patience)
+        try:
+            yield from self._await_others(patience)
+        except BaseException:
+            self._close_unawaited()
+            raise
         try:
             yield from self._close_all(patience)
             losses.tell(patience)
@@ -212,18 +203,61 @@ class SessionSteps(Generic[_Producer, _Consumer, _Browser]):
         finally:
             guard.turn.release()
 
+    def _await_others(self, patience: Patience) -> Steps[None]:
+        """Have the turn, once no listener runs and no other call."""
+        turn = self._guard.turn
+        # Calls that wait for a broker that is not there, with nothing of theirs on its way, end now.
+        self._channel.gate.open()
+        self._connection._wake_others()
+        dispatcher = self._listeners.dispatcher
+        if dispatcher is not None:
+            dispatcher.at_end = None  # This close is waited for again.
+            dispatcher.stop()
+            yield from self._patiently(lambda: dispatcher.ended, patience, for_listener=True)
+        self._members.close_consumers()
+        self._channel.gate.open()
+        # Another thread's receive() returns now; its commit() or send() first comes to its end.
+        if not (yield from turn.awaited(patience.for_sends_s)):
+            self._give_up_sends(patience)
+            while not (yield from turn.awaited(patience.for_all_s)):
+                self._give_up(patience)
+
+    def _close_unawaited(self) -> None:
+        """Nobody waits for it any more, but it ends: after the listener that runs."""
+        dispatcher = self._listeners.dispatcher
+        if dispatcher is not None:
+            dispatcher.at_end = self._end_unawaited
+            dispatcher.stop()
+        # In this order: a dispatcher that ends meanwhile has been told, or has ended.
+        if dispatcher is None or dispatcher.ended:
+            self._end_unawaited()
+
+    def _end_unawaited(self) -> None:
+        """Close the links, unless another call uses the session yet. May be called again."""
+        turn = self._guard.turn
+        if not turn.acquire(False):
+            return
+        try:
+            self._members.close_consumers()
+            for consumer in list(self._members.consumers):
+                self._members.begin_closing(consumer)
+            self._channel.transport.post(self._channel.close)
+        finally:
+            turn.release()
+
     def _close_all(self, patience: Patience) -> Steps[None]:
         channel = self._channel
         undertaking = self._undertakings.current
         if undertaking is not None and channel.error is None:
             undertaking.ask()
-            yield from self._patiently(undertaking.over, patience)
+            yield from self._patiently(lambda: undertaking.over() or channel.closed, patience)
             if undertaking.over():
                 undertaking.conclude()
         transaction = self._transactions.current
         if channel.coordinator is not None and transaction is not None and channel.error is None:
             channel.transport.post(channel.coordinator.end, transaction, False, Transaction())
-            yield from self._patiently(lambda: transaction.outcome is not None, patience)
+            # An interrupted close may have ended the session, and the transaction with it.
+            yield from self._patiently(lambda: transaction.outcome is not None or channel.closed, patience)
         channel.transport.post(channel.close)
         yield from self._patiently(lambda: channel.closed, patience)
         yield from self._guard.wait_for_completions()
