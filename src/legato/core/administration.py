@@ -20,7 +20,6 @@ from legato.core.drop_oldest import DropOldest
 from legato.core.effects import Finished
 from legato.core.facts import ActionAudited, QueuePaused
 from legato.core.kernel import Kernel
-from legato.core.lanes import LANE_SHIFT
 from legato.core.message import Message
 from legato.core.outcome import Outcome, RefusedCommit
 from legato.core.queues import Queue
@@ -54,8 +53,8 @@ class Job:
         """Messages of which that is durable."""
         self.refused = ""
         """Why some found no room."""
-        self.returned = deque(message for lane in queue.order for message in lane.returned if message.waiting)
-        """What had come back when it was asked for, and is still to be looked at."""
+        self.returned: deque[Message] = deque()
+        """What had come back when it was asked for, and is still to be looked at, the oldest first."""
         self.ranges = [(lane.start, lane.visible_seq) for lane in queue.order]
         """What is still to be looked at: above the first, up to the second."""
 
@@ -196,14 +195,13 @@ class Administration:
         queue = job.queue
         queue.jobs += 1
         self._modes.review(queue)
+        returned = [message for lane in queue.order for message in lane.returned if message.waiting]
         last: Commit | None = None
         for commit in self._kernel.commits:
             if coming := [message for message in commit.returned if message.queue is queue]:
-                job.returned += coming
+                returned += coming
                 last = commit
-        # The heap keeps what came back in the order in which it did.
-        places = {lane.number: place for place, lane in enumerate(queue.order)}
-        job.returned = deque(sorted(job.returned, key=lambda each: (places[each.seq >> LANE_SHIFT], each.seq)))
+        job.returned.extend(sorted(returned, key=lambda each: (-queue.lane(each.seq).priority, each.seq)))
         if last is None:
             self.begin(job)
         else:

@@ -65,12 +65,8 @@ class Dispatcher:
             return
         given: Given = {}
         unfinished: set[Consumer] | None = None
-        may_read = self._reading()
-        interrupted = [
-            consumer
-            for consumer in queue.consumers
-            if consumer.first and not self._give_first(consumer, given, may_read)
-        ]
+        claimants = [consumer for consumer in queue.consumers if consumer.first]
+        interrupted = self._give_claimed(claimants, given) if claimants else []
         if not queue.paused and queue.held_until_us <= self._kernel.now_us:
             if queue.selecting:
                 unfinished = self._select(queue, given)
@@ -144,18 +140,19 @@ class Dispatcher:
             self._kernel.scan_again()
         return selection.unfinished
 
-    def _reading(self) -> Callable[[], bool]:
-        """Whether more may be read of what comes first: once in any case, and until the slice is over."""
+    def _give_claimed(self, claimants: list[Consumer], given: Given) -> list[Consumer]:
+        """Give consumers what is their own already; returns those that were not given all of it, see `_give_first`."""
         is_over: Callable[[], bool] | None = None
 
         def may_read() -> bool:
+            """Once in any case, and until the slice is over."""
             nonlocal is_over
             if is_over is None:
                 is_over = self._kernel.begin_slice()
                 return True
             return not is_over()
 
-        return may_read
+        return [consumer for consumer in claimants if not self._give_first(consumer, given, may_read)]
 
     def _give_first(self, consumer: Consumer, given: Given, may_read: Callable[[], bool]) -> bool:
         """Give the consumer the messages that are its own already, also if an exclusive queue serves another.
@@ -166,8 +163,8 @@ class Dispatcher:
         queue = consumer.queue
         while consumer.first and consumer.ready:
             message = consumer.first[0]
-            is_over = message.expires_us and message.expires_us <= self._kernel.now_us and not message.presented
-            if message.body is None and not is_over:
+            is_expired = message.expires_us and message.expires_us <= self._kernel.now_us and not message.presented
+            if message.body is None and not is_expired:
                 if may_read():
                     self._read_first(consumer)
                 else:
@@ -177,7 +174,7 @@ class Dispatcher:
                         queue.ring.remove(consumer)
                     return False
             consumer.first.popleft()
-            if is_over:
+            if is_expired:
                 self._router.expire(message)
                 continue
             enter(message, GIVE)

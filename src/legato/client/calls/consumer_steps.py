@@ -215,13 +215,14 @@ class ConsumerSteps(ConsumerWork):
         if not self._inbox and self._transport.started and not self._closed:
             answered: list[bool] = []
             self._transport.post(self._end.probe, lambda: answered.append(True))
-            while True:
+
+            def is_over() -> object:
+                return answered or self._inbox or self._closed
+
+            heard: int | None = None
+            while self._transport.heard != heard:
                 heard = self._transport.heard
-                if (
-                    yield from self._guard.wait(
-                        lambda: answered or self._inbox or self._closed, "receive", SILENT_WAIT_S
-                    )
-                ) or self._transport.heard == heard:
+                if (yield from self._guard.wait(is_over, "receive", SILENT_WAIT_S)):
                     return
 
     def _receive_body(self, kind: type[_T], timeout_s: float | None = None) -> Steps[_T | None]:

@@ -254,7 +254,8 @@ class ProducerSteps:
         ttl_ms = self.time_to_live_ms if time_to_live_ms is None else time_to_live_ms
         delay_ms = self.delivery_delay_ms if delivery_delay_ms is None else delivery_delay_ms
         try:
-            fit = mode in (1, 2) and 0 <= priority <= 9 and _is_time(ttl_ms) and _is_time(delay_ms)
+            fit = mode in (1, 2) and 0 <= priority <= 9 and ttl_ms >= 0 and delay_ms >= 0
+            fit = fit and isinstance(ttl_ms + delay_ms, int)  # No fraction is in a sum of whole numbers.
         except TypeError:  # a text where a number is wanted
             fit = False
         if not fit:
@@ -417,10 +418,6 @@ def _withdraw(end: SenderEnd, send: Send) -> None:
     except ValueError:
         return  # The thread has told of it as it ended.
     raise end.error or JMSError("The connection is closed.")
-
-
-def _is_time(milliseconds: int) -> bool:
-    return not milliseconds or (isinstance(milliseconds, int) and milliseconds > 0)
 
 
 def _wrong_header(mode: object, priority: object, time_to_live_ms: object, delivery_delay_ms: object) -> JMSError:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from legato.client.links.receiver_end import ReceiverEnd
+from legato.client.links.subscriptions import in_use
 from legato.client.links.unsubscribe_end import UnsubscribeEnd
-from legato.errors import IllegalStateError
 
 Named = ReceiverEnd | UnsubscribeEnd
 
@@ -32,7 +32,7 @@ class LinkNames:
         """
         before = self._ends.setdefault(end.name, [])
         if any(isinstance(other, ReceiverEnd) and not other.closing for other in before):
-            raise IllegalStateError(f"The subscription of {end.name!r} has an active consumer; close that first.")
+            raise in_use(end.name)
         before.append(end)
 
     def lets(self, end: Any) -> bool:

@@ -34,7 +34,7 @@ class Subscriptions:
             IllegalStateError: this connection receives from it already.
         """
         if self._sharing.get((name, True)) or self._unshared.setdefault(name, owner) is not owner:
-            raise IllegalStateError(f"The subscription {name!r} has an active consumer; close that first.")
+            raise in_use(name)
         return name
 
     def take_shared(self, name: str, owner: object, *, durable: bool, everybodys: bool) -> str:
@@ -75,4 +75,9 @@ class Subscriptions:
             IllegalStateError: this connection receives from it.
         """
         if name in self._unshared or self._sharing.get((name, True)):
-            raise IllegalStateError(f"The subscription {name!r} has an active consumer; close that first.")
+            raise in_use(name)
+
+
+def in_use(name: str) -> IllegalStateError:
+    """A subscription has a consumer that is not closed."""
+    return IllegalStateError(f"The subscription {name!r} has an active consumer; close that first.")
