@@ -164,6 +164,24 @@ def test_a_segment_in_which_a_disk_has_changed_something_is_named(tmp_path: Path
     assert str(first) not in str(raised.value)
 
 
+def test_no_flipped_bit_changes_an_answer(tmp_path: Path) -> None:
+    sql = "select destination, message_id, state, producer, stored_at from messages order by all"
+    segment = segments_of(ledger_of(history(), tmp_path, cut=100))[0]
+    whole, expected = segment.read_bytes(), asked(tmp_path, sql)
+    pages = len(whole) - 8 - int.from_bytes(whole[-8:-4], "little")
+    refused = []
+    for place in range(4, pages, pages // 60):
+        changed = bytearray(whole)
+        changed[place] ^= 1
+        segment.write_bytes(changed)
+        try:
+            assert asked(tmp_path, sql) == expected, place
+        except StoreCorruptError as error:
+            refused.append(str(error))
+    assert refused
+    assert all(str(segment) in sentence for sentence in refused)
+
+
 def test_an_empty_question_has_an_empty_answer(tmp_path: Path) -> None:
     ledger = ledger_of(history(), tmp_path)
     for sql in ("", " ", "create table t (a int)", "from messages where false"):

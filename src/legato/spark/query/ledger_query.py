@@ -11,26 +11,16 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from legato.errors import ConfigError, StoreCorruptError
-from legato.spark.ledger.fact_schema import COLUMNS
+from legato.spark.ledger.fact_schema import SCHEMA
 from legato.spark.ledger.ledger_groups import GROUP_COLUMN
 from legato.spark.ledger.segments import being_read, refuse_damaged, segments_of
+from legato.spark.query.files_read import FilesRead
 from legato.spark.query.made_tables import MadeTable, add_made_tables, described, is_made, made_files
 from legato.spark.query.views import FACTS, FACTS_SENTENCE, VIEWS
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from duckdb import DuckDBPyConnection
-
-_TYPES = {
-    "int8": "TINYINT",
-    "int32": "INTEGER",
-    "int64": "BIGINT",
-    "string": "VARCHAR",
-    "binary": "BLOB",
-    "bool": "BOOLEAN",
-}
-"""What Arrow's types are called in SQL."""
-
 
 _MISTAKES_IN_SQL = ("ParserException", "BinderException", "CatalogException", "ConversionException")
 """Errors of DuckDB's that no file can be the cause of."""
@@ -83,11 +73,12 @@ class LedgerQuery:
             self._database: DuckDBPyConnection = _opened(scratch)
             stack.callback(self._database.close)
             with self._damage_named():
-                self._made = add_made_tables(self._database, made) if made else []
+                read = FilesRead(self._database)
+                self._made = add_made_tables(self._database, read, made) if made else []
                 if self._has_facts and isinstance(ledger, Mapping):
-                    _add_groups(self._database, segments)
+                    _add_groups(self._database, read, segments)
                 elif self._has_facts:
-                    _add_tables(self._database, segments[""])
+                    _add_tables(self._database, read, segments[""])
             self._held = stack.pop_all()
 
     def __enter__(self) -> LedgerQuery:
@@ -148,10 +139,11 @@ class LedgerQuery:
     @contextmanager
     def _damage_named(self) -> Iterator[None]:
         import duckdb
+        import pyarrow as pa
 
         try:
             yield
-        except (duckdb.Error, UnicodeDecodeError) as error:
+        except (duckdb.Error, pa.ArrowException, OSError, UnicodeDecodeError) as error:
             self._refuse_damaged(error)
             raise StoreCorruptError(f"What is to be asked cannot be read. {' '.join(str(error).split())}") from None
 
@@ -212,26 +204,20 @@ def _opened(scratch: str) -> DuckDBPyConnection:
     return database
 
 
-def _add_tables(database: DuckDBPyConnection, segments: list[Path]) -> None:
-    files = ", ".join(f"'{_quoted(segment)}'" for segment in segments)
-    read = f"read_parquet([{files}], union_by_name = true)"
-    present = {row[0] for row in database.execute(f"describe select * from {read}").fetchall()}
+def _add_tables(database: DuckDBPyConnection, read: FilesRead, segments: list[Path]) -> None:
     # Segments of former versions lack columns, and so may all of a ledger.
-    columns = ", ".join(
-        f"{name}::{_type(kind)} as {name}" if name in present else f"null::{_type(kind)} as {name}"
-        for name, kind in COLUMNS.items()
-    )
-    database.execute(f"create view {FACTS} as select {columns}, make_timestamp(time_us) as happened_at from {read}")
+    rows = read.add(segments, SCHEMA)
+    database.execute(f"create view {FACTS} as select *, make_timestamp(time_us) as happened_at from {rows}")
     for view in VIEWS:
         database.execute(f"create view {view.name} as {view.sql}")
 
 
-def _add_groups(database: DuckDBPyConnection, segments: Mapping[str, list[Path]]) -> None:
+def _add_groups(database: DuckDBPyConnection, read: FilesRead, segments: Mapping[str, list[Path]]) -> None:
     """The tables of each group in a schema of its own, and of all of them together."""
     for name, files in segments.items():
         database.execute(f"create schema if not exists {_of_schema(name)}")
         database.execute(f"use {_of_schema(name)}")
-        _add_tables(database, files)
+        _add_tables(database, read, files)
     database.execute("use main")
     for table in (FACTS, *(view.name for view in VIEWS)):
         parts = (f"select '{_quoted(name)}' as {GROUP_COLUMN}, * from {_of_schema(name)}.{table}" for name in segments)
@@ -257,10 +243,6 @@ def _check_groups(places: Mapping[str, Path]) -> None:
                 f"The groups {other!r} and {name!r} differ in capital letters only, which SQL does not tell apart: "
                 "call one of them otherwise, NAME=DIRECTORY."
             )
-
-
-def _type(kind: object) -> str:
-    return _TYPES.get(str(kind), "VARCHAR")
 
 
 def _of_schema(name: str) -> str:

@@ -6,15 +6,17 @@ has the names of queues, times as timestamps, a boolean, and only the rows that 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from legato.errors import ConfigError, StoreCorruptError
 from legato.spark.ledger.ledger_groups import GROUP_COLUMN
+from legato.spark.query.files_read import FilesRead
 from legato.spark.summaries.message_summary import MESSAGE_TYPES
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from duckdb import DuckDBPyConnection
 
 LAST_PART = "settled"
@@ -112,15 +114,21 @@ def _files(directory: Path) -> list[Path]:
     return sorted(path for path in directory.glob("*.parquet") if not path.name.startswith((".", "_")))
 
 
-def add_made_tables(database: DuckDBPyConnection, made: Mapping[str, MadeFiles]) -> list[MadeTable]:
-    """Make views over the tables of one ledger, whose name is empty, or of several groups; returns what there is."""
+def add_made_tables(database: DuckDBPyConnection, read: FilesRead, made: Mapping[str, MadeFiles]) -> list[MadeTable]:
+    """Make views over the tables of one ledger, whose name is empty, or of several groups; returns what there is.
+
+    Raises:
+        pa.ArrowException, OSError, duckdb.Error: a file cannot be read.
+    """
+    import pyarrow.parquet as pq
+
+    for file in (file for files in made.values() for file in files.bronze):
+        pq.read_metadata(file)  # their columns are known: nothing else would look at them before a question
     database.execute(f"create schema if not exists {GOLD}")
     found = [MadeTable(SILVER, _SILVER_SENTENCE)]
-    _add_view(database, SILVER, {group: _silver(files) for group, files in made.items()})
+    _add_view(database, SILVER, {group: _silver(read, files) for group, files in made.items()})
     for name in sorted({name for files in made.values() for name in files.gold}):
-        parts = {
-            group: f"select * from {_read(files.gold[name])}" for group, files in made.items() if name in files.gold
-        }
+        parts = {group: f"from {read.add(files.gold[name])}" for group, files in made.items() if name in files.gold}
         doubled = name.replace('"', '""')
         _add_view(database, f'{GOLD}."{doubled}"', parts)
         found.append(MadeTable(f"{GOLD}.{name}", "as `legato ledger sql` explains it"))
@@ -134,12 +142,17 @@ def _add_view(database: DuckDBPyConnection, name: str, parts: Mapping[str, str])
     database.execute(f"create view {name} as {' union all by name '.join(named)}")
 
 
-def _silver(made: MadeFiles) -> str:
+def _parts() -> pa.Schema:
+    """What the names of silver's directories say."""
+    import pyarrow as pa
+
+    return pa.schema({"batch": pa.int32(), "open": pa.string()})
+
+
+def _silver(read: FilesRead, made: MadeFiles) -> str:
     if made.silver:
-        # Partitions of DuckDB's own would be any `NAME=VALUE` of the path, such as `broker_group=orders`.
-        place = r"regexp_extract(filename, '/batch=(\d+)/open=(\w+)/[^/]*$', {})"
-        rows = f"""select * exclude (filename), {place.format(1)}::integer as batch, {place.format(2)}::boolean as open
-                   from {_read(made.silver, "filename = true")}"""
+        place = read.add(made.silver, parts=_parts(), within=made.tables / SILVER)
+        rows = f"select * replace (open::boolean as open) from {place}"
     else:
         columns = ", ".join(f"null::{kind} as {name}" for name, kind in MESSAGE_TYPES.items())
         rows = f"select {columns}, null::integer as batch, null::boolean as open where false"
@@ -147,12 +160,7 @@ def _silver(made: MadeFiles) -> str:
         select n.destination, n.kind, coalesce(n.temporary, false) as temporary, s.* exclude (open, batch), s.open,
                make_timestamp(s.stored_us) as stored_at, make_timestamp(s.delivered_us) as delivered_at,
                make_timestamp(s.left_us) as left_at, s.batch
-        from ({rows}) s left join {_read(made.gold[NAMES])} n using (queue)"""
-
-
-def _read(files: Iterable[Path], *options: str) -> str:
-    said = ", ".join(("union_by_name = true", "hive_partitioning = false", *options))
-    return f"read_parquet([{', '.join(map(_literal, files))}], {said})"
+        from ({rows}) s left join {read.add(made.gold[NAMES])} n using (queue)"""
 
 
 def _literal(text: object) -> str:
