@@ -120,12 +120,14 @@ def trusting(trust: Trust) -> Iterator[LogServers]:
 
 def ask_until_refused(log: ReplicatedLog) -> None:
     """Ask until the servers refuse the credentials; on a busy machine they may be late with an answer."""
-    while True:
+    until_s = time.monotonic() + WAIT_S
+    while time.monotonic() < until_s:
         try:
             log.last(timeout_s=1.0)
         except LogUnavailableError as error:
             if "refuses the credentials" in str(error):
                 raise
+    raise AssertionError(f"nothing was refused in {WAIT_S} s")
 
 
 def begin(trust: Trust, servers: LogServers, file: Path) -> tuple[ReplicatedLog, Claim]:

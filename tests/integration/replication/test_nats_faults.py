@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from nats.aio.client import Client
 
 from legato.errors import FencedError, LogDamagedError
 from legato.processes.log_servers import LogServers
@@ -174,3 +175,23 @@ def flip_bits(file: Path, places: int = 19) -> None:
     for place in range(places):
         data[(place + 1) * len(data) // (places + 1)] ^= 0x10
     file.write_bytes(data)
+
+
+def test_a_client_that_does_not_tell_of_its_end_is_replaced(
+    servers: LogServers, new_log: Callable[[], ReplicatedLog], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = new_log()
+    writer = claim(log)
+    close = Client._close
+
+    async def close_silently(client: Client, status: int, do_cbs: bool = True) -> None:
+        """What becomes of it if its last bytes cannot be written: the error ends it before it tells."""
+        await close(client, status, do_cbs=False)
+
+    monkeypatch.setattr(Client, "_close", close_silently)
+    for server in servers.servers:  # the broker is connected to one of them
+        server.kill()
+        writer.submit(server.name.encode()).result(PATIENCE_S)
+        server.start()
+        server.wait_until_healthy()
+    assert data_of(read_all(log)) == [b"epoch", *(server.name.encode() for server in servers.servers)]

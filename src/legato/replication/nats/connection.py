@@ -229,7 +229,7 @@ class Connection:
                 closed = asyncio.Event()
                 client = await self._connect(closed)
                 await self._set_client(client)
-                await closed.wait()
+                await _until_closed(client, closed)
                 await self._set_client(None)
         finally:
             if client is not None:
@@ -347,6 +347,17 @@ def _credentials(file: Path) -> RawCredentials:
     if not all(f"BEGIN {part}-----\n" in text for part in ("NATS USER JWT", "USER NKEY SEED")):
         raise ValueError("no credentials")
     return RawCredentials(text)
+
+
+async def _until_closed(client: Client, closed: asyncio.Event) -> None:
+    """Wait until a client is closed.
+
+    It is looked at as well: a client whose last bytes cannot be written, as a server leaves it, calls nobody.
+    """
+    while not client.is_closed:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(PING_INTERVAL_S):
+                await closed.wait()
 
 
 async def _close(client: Client) -> None:
