@@ -53,6 +53,13 @@ def test_a_password_comes_from_a_file_that_nobody_else_reads(tmp_path: Path) -> 
     assert Users(read(tmp_path / "store" / "users")).has_password("ann", "geheim")
 
 
+def test_who_names_a_store_that_is_not_there_is_told_that_it_is_made(tmp_path: Path) -> None:
+    store = tmp_path / "sotre"
+    command = ("user", "add", "--no-password", "--store", str(store))
+    assert legato(*command, "ann").stdout == f"made {store}, a new store\nadded user ann to {store / 'users'}\n"
+    assert legato(*command, "bob").stdout == f"added user bob to {store / 'users'}\n"
+
+
 def on_terminal(*arguments: str, answers: dict[bytes, bytes]) -> tuple[int, bytes]:
     """Run `legato` on a terminal, where somebody answers its questions; returns its code, and what was shown."""
     parent, child = pty.openpty()

@@ -163,6 +163,9 @@ def edit(
 
     if file is not None and changes:
         raise typer.BadParameter("give --set or --file, not both")
+    for change in changes or ():
+        if not change.partition("=")[0] or "=" not in change:
+            raise typer.BadParameter(f"--set wants PATH=VALUE, not {quoted(change)}")
     source = dead_letters.find_queue(url, queue)
     [letter] = _named(url, source, [name])
     body = dead_letters.body_of(letter.message)

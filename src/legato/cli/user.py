@@ -234,7 +234,10 @@ def _file(users_file: Path | None, store: Path | None, config: Path | None, *, c
     from legato.server.identity.users import USERS_NAME
 
     if create or store.is_dir():
+        is_new = not store.exists()
         make_private(store, "the store")
+        if is_new:
+            tell(f"made {store}, a new store")
     return store / USERS_NAME
 
 

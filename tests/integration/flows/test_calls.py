@@ -71,7 +71,7 @@ def test_a_future_hears_that_its_flow_failed_and_when_its_time_is_up(make_flows:
     flows.start()
     with pytest.raises(FlowFailedError, match="RefuseMessageError: no tea"):
         flows.request("Orders.refuse", "tea", trace_id="order:3", timeout_s=WAIT_S).result()
-    with pytest.raises(FlowTimeoutError):
+    with pytest.raises(FlowTimeoutError, match=r"Nobody.there did not reply within 0.01 s.*trace order:4"):
         flows.request("Nobody.there", "tea", trace_id="order:4", timeout_s=0.01).result()
 
 

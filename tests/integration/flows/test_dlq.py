@@ -223,6 +223,8 @@ def test_a_flow_that_failed_goes_on_with_what_it_carried_edited(
     broken.clear()
     [milk] = [json.loads(line) for line in dlq("list", name, "--json").stdout.splitlines()]
     dlq("edit", name, milk["id"], "--set", "data.size=2", code=1)
+    refused = dlq("edit", name, milk["id"], "--set", "data.size", code=2)
+    assert "--set wants PATH=VALUE, not data.size" in refused.output
     dlq("reissue", name, "--trace", "order:2")
     assert done.get(timeout=WAIT_S) == (milk["message"]["properties"]["legato_message_id"], "milk")
 

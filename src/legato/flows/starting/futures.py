@@ -79,7 +79,8 @@ class Futures:
         self._flows = flows
         self._condition = threading.Condition()
         self._waiting: dict[str, FlowFuture] = {}
-        self._deadlines: list[tuple[float, str]] = []
+        self._deadlines: list[tuple[float, str, str]] = []
+        """When a reply is late, whose key that is, and what is said then."""
         self._numbers = itertools.count(1)
         self._pool = ThreadPoolExecutor(SENDING_THREADS, "begin flows")
         self._begun: set[Future[None]] = set()
@@ -102,7 +103,8 @@ class Futures:
                 raise FlowError(f"{FUTURES_MAX} futures wait for replies already.")
             key = str(next(self._numbers))
             self._waiting[key] = future
-            heapq.heappush(self._deadlines, (time.monotonic() + timeout_s, key))
+            late = f"{to} did not reply within {timeout_s:g} s; the flow may still go on (trace {quoted(trace_id)})."
+            heapq.heappush(self._deadlines, (time.monotonic() + timeout_s, key, late))
             if self._timer is None:
                 self._timer = threading.Thread(target=self._watch, name="futures", daemon=True)
                 self._timer.start()
@@ -170,8 +172,8 @@ class Futures:
                 if not self._deadlines or self._deadlines[0][0] > now:
                     self._condition.wait(self._deadlines[0][0] - now if self._deadlines else None)
                     continue
-                _, key = heapq.heappop(self._deadlines)
-            self._settle(key, error=FlowTimeoutError("No reply came in time; the flow may still go on."))
+                _, key, late = heapq.heappop(self._deadlines)
+            self._settle(key, error=FlowTimeoutError(late))
 
 
 def _reply_in(envelope: Envelope, future: FlowFuture) -> Any:
