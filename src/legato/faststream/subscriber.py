@@ -39,6 +39,8 @@ T = TypeVar("T")
 
 PAUSES_MAX = 100
 """Failed messages of a subscriber that wait, each with a session, for their next delivery."""
+CLOSE_S = 5.0
+"""The longest that `stop()` waits for a broker to take back what workers had that were given up."""
 
 
 def _is_cancelled() -> bool:
@@ -145,6 +147,9 @@ class LegatoSubscriber(TasksMixin, SubscriberUsecase[Delivery]):
         self._backoff = config.backoff
         self._passing_name = f"faststream-{uuid.uuid4()}"
         self._pauses: set[asyncio.Task[None]] = set()
+        self._given_up: list[Session] = []
+        """Of workers that were cancelled."""
+        self._closing: set[asyncio.Task[None]] = set()
         self._asked: AskedSession | None = None
         self._stopping = asyncio.Event()
 
@@ -195,6 +200,10 @@ class LegatoSubscriber(TasksMixin, SubscriberUsecase[Delivery]):
         if self._asked is not None:
             asked, self._asked = self._asked, None
             await asked.session.close()
+        if asyncio.current_task() in self.tasks:
+            # A handler stops its own subscriber: it goes on, is not waited for, and its message is settled.
+            self.tasks.clear()
+            return
         await super().stop()
 
     async def _give_up(self, late: set[asyncio.Task[None]]) -> None:
@@ -210,6 +219,18 @@ class LegatoSubscriber(TasksMixin, SubscriberUsecase[Delivery]):
         for task in late:
             task.cancel()
         await asyncio.wait(late)
+        # The broker may go on without this subscriber: others are to have what it had.
+        closing = {asyncio.ensure_future(self._close(session)) for session in self._given_up}
+        self._given_up.clear()
+        for closed in closing:
+            self._closing.add(closed)
+            closed.add_done_callback(self._closing.discard)
+        if closing and self._outer_config.connection.host is not None:
+            await asyncio.wait(closing, timeout=CLOSE_S)
+
+    async def _close(self, session: Session) -> None:
+        with contextlib.suppress(JMSError):
+            await session.close()
 
     async def _open(self, connection: Connection) -> tuple[Session, MessageConsumer]:
         session = connection.create_session(acknowledge_mode=AcknowledgeMode.INDIVIDUAL)
@@ -258,7 +279,8 @@ class LegatoSubscriber(TasksMixin, SubscriberUsecase[Delivery]):
                 )
                 self._end_application()
         except asyncio.CancelledError:
-            given_up = True  # The connection is closed next, and the session with it.
+            given_up = True  # Who cancelled it closes the session.
+            self._given_up.append(session)
             raise
         finally:
             if not given_up:

@@ -835,6 +835,47 @@ def test_a_service_that_stops_finishes_what_it_has_and_leaves_the_rest(running: 
     assert [message.delivery_count for message in running.messages("stopping")] == [1, 1]
 
 
+def test_what_a_stopped_subscriber_did_not_do_goes_to_others_while_the_broker_goes_on(running: LocalBroker) -> None:
+    async def story() -> None:
+        service, other = LegatoBroker(running.url, graceful_timeout=0.1), LegatoBroker(running.url)
+        subscriber, heard = service.subscriber("stopped alone"), Heard()
+
+        @subscriber
+        async def handle(number: int) -> None:
+            heard.add(number)
+            await asyncio.Event().wait()
+
+        asked = other.subscriber("stopped alone")
+        async with started(service, other):
+            await service.publish(1, "stopped alone")
+            await heard.next()
+            await subscriber.stop()
+            message = await asked.get_one(timeout=WAIT_S)
+            assert message is not None
+            await message.ack()
+
+    told(story)
+
+
+def test_a_handler_may_stop_its_own_subscriber_and_its_message_is_done(running: LocalBroker) -> None:
+    async def story() -> None:
+        # A handler that waits for itself would wait as long as this.
+        service = LegatoBroker(running.url, graceful_timeout=100 * WAIT_S)
+        subscriber, heard = service.subscriber("stops itself"), Heard()
+
+        @subscriber
+        async def handle(number: int) -> None:
+            await subscriber.stop()
+            heard.add(number)
+
+        async with started(service):
+            await service.publish(1, "stops itself")
+            assert await heard.next() == 1
+            await asyncio.to_thread(until, lambda: running.waiting("stops itself") == 0)
+
+    told(story)
+
+
 @pytest.mark.parametrize("raises", ["before the stop", "during the stop"])
 def test_a_message_in_its_pause_comes_at_once_when_the_service_stops(running: LocalBroker, raises: str) -> None:
     name = f"pausing {raises}"
