@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from datetime import datetime
 from pathlib import Path
 
 import pyarrow as pa
@@ -118,6 +119,37 @@ def test_what_is_being_written_is_not_read(tables: Path) -> None:
     with LedgerQuery(tables) as query:
         assert query.table("select count(*) n from facts").to_pylist() == before
         assert query.table(COUNT).to_pylist() == [{"n": 3}]
+
+
+def test_what_was_opened_stays_what_it_is_as_portions_come(tables: Path) -> None:
+    """The tables of gold are replaced, and what waited after a portion is removed, while somebody asks."""
+    gold = tables / "gold" / "queue_names" / "part-0.parquet"
+    with LedgerQuery(tables) as query:
+        silver = query.table("from silver order by seq")
+        names = query.table("from gold.queue_names")
+        numbers = pa.array(range(7, 107), pa.int32())
+        more = pa.table({"queue": numbers, "destination": [f"queue {number}" for number in range(100)]})
+        pq.write_table(more, tables / "new")
+        (tables / "new").rename(gold)
+        shutil.rmtree(tables / "silver" / "batch=1" / "open=true")
+        assert query.table("from silver order by seq") == silver
+        assert query.table("from gold.queue_names") == names
+        settled = tables / "silver" / "batch=1" / "open=false" / "part-0.parquet"
+        settled.write_bytes(b"damaged")
+        with pytest.raises(StoreCorruptError) as raised:
+            query.table("from silver")
+    assert str(settled) in str(raised.value)
+
+
+def test_times_as_spark_writes_them_are_those_of_other_tables(tables: Path) -> None:
+    at = datetime(2023, 11, 14, 22, 13, 20, 123456)
+    (tables / "gold" / "audit").mkdir()
+    hours = pa.table({"hour": pa.array([at], pa.timestamp("us"))})
+    pq.write_table(hours, tables / "gold" / "audit" / "part-0.parquet", use_deprecated_int96_timestamps=True)
+    with LedgerQuery(tables) as query:
+        assert query.table("from gold.audit") == hours
+        types = {table.name: dict(table.columns) for table in query.tables()}
+    assert types["gold.audit"]["hour"] == types["silver"]["stored_at"] == "timestamp"
 
 
 def test_a_first_portion_without_its_gold_is_not_made_yet(tables: Path) -> None:

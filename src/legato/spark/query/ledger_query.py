@@ -54,6 +54,8 @@ class LedgerQuery:
         self._made: list[MadeTable] = []
         self._has_facts = True
         self._of_tables = False
+        self._passing: list[Path] = []
+        """Files that are held, since others are in their place sooner or later, or none."""
         with ExitStack() as stack:
             scratch = stack.enter_context(TemporaryDirectory(prefix="legato-query-"))
             made = {name: made_files(place) for name, place in places.items() if is_made(place)}
@@ -62,7 +64,8 @@ class LedgerQuery:
                 raise ConfigError(f"{next(iter(made.values())).tables} has tables, {other} is a ledger: ask one kind.")
             if made:
                 self._of_tables = True
-                self._files = [file for each in made.values() for file in each.every()]
+                self._files = [file for each in made.values() for file in each.lasting()]
+                self._passing = [file for each in made.values() for file in each.passing()]
                 segments = {name: each.bronze for name, each in made.items()}
                 self._has_facts = all(segments.values())
             else:
@@ -157,7 +160,7 @@ class LedgerQuery:
 
         if isinstance(error, tuple(getattr(duckdb, name) for name in _MISTAKES_IN_SQL)):
             return
-        for file in self._files:
+        for file in [*self._files, *(file for file in self._passing if file.exists())]:
             try:
                 refuse_damaged([file])
             except StoreCorruptError:

@@ -16,7 +16,6 @@ from legato.spark.query.files_read import FilesRead
 from legato.spark.summaries.message_summary import MESSAGE_TYPES
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from duckdb import DuckDBPyConnection
 
 LAST_PART = "settled"
@@ -44,14 +43,24 @@ class MadeFiles(NamedTuple):
     """The files of tables that are whole, as of their last portion."""
 
     tables: Path
-    silver: list[Path]
+    last: int
+    """The number of the last portion."""
+    settled: list[Path]
+    """Messages of silver that are settled."""
+    waiting: list[Path]
+    """Those that waited after the last portion. What comes removes these files."""
     gold: dict[str, list[Path]]
+    """By table. What comes replaces these files."""
     bronze: list[Path]
     """The facts; none if they were not kept."""
 
-    def every(self) -> list[Path]:
-        """All of them."""
-        return [*self.silver, *(file for files in self.gold.values() for file in files), *self.bronze]
+    def lasting(self) -> list[Path]:
+        """Those that stay as they are, whatever comes."""
+        return [*self.settled, *self.bronze]
+
+    def passing(self) -> list[Path]:
+        """Those that are replaced or removed in the course of time."""
+        return [*self.waiting, *(file for files in self.gold.values() for file in files)]
 
 
 def made_files(tables: Path) -> MadeFiles:
@@ -71,14 +80,16 @@ def made_files(tables: Path) -> MadeFiles:
     gone = [number for number in whole if not (tables / SILVER / f"batch={number}").is_dir()]
     if gone:
         raise StoreCorruptError(f"{tables / SILVER / f'batch={gone[0]}'} is missing. Bring it back from a copy.")
-    silver = [file for number in _portions(tables / SILVER, last) for file in _silver_files(tables, number, last)]
+    portions = [tables / SILVER / f"batch={number}" for number in _portions(tables / SILVER, last)]
+    settled = [file for portion in portions for file in _files(portion / "open=false")]
+    waiting = _files(tables / SILVER / f"batch={last}" / "open=true")
     bronze = [
         file for number in _portions(tables / BRONZE, last) for file in _files(tables / BRONZE / f"batch={number}")
     ]
     gold = {path.name: files for path in sorted((tables / GOLD).glob("*")) if (files := _files(path))}
     if last < 0 or NAMES not in gold:
         raise ConfigError(f"The tables in {tables} are not made yet: let legato ledger run finish a portion.")
-    return MadeFiles(tables, silver, gold, bronze)
+    return MadeFiles(tables, last, settled, waiting, gold, bronze)
 
 
 def facts_not_kept(tables: Path) -> str:
@@ -104,11 +115,6 @@ def _portions(table: Path, last: int | None = None) -> list[int]:
     return sorted(int(number) for number in numbers if number.isdigit() and (last is None or int(number) <= last))
 
 
-def _silver_files(tables: Path, number: int, last: int) -> list[Path]:
-    portion = tables / SILVER / f"batch={number}"
-    return [*_files(portion / "open=false"), *(_files(portion / "open=true") if number == last else ())]
-
-
 def _files(directory: Path) -> list[Path]:
     """What Spark would read there: a file that is being written has another name."""
     return sorted(path for path in directory.glob("*.parquet") if not path.name.startswith((".", "_")))
@@ -128,7 +134,11 @@ def add_made_tables(database: DuckDBPyConnection, read: FilesRead, made: Mapping
     found = [MadeTable(SILVER, _SILVER_SENTENCE)]
     _add_view(database, SILVER, {group: _silver(read, files) for group, files in made.items()})
     for name in sorted({name for files in made.values() for name in files.gold}):
-        parts = {group: f"from {read.add(files.gold[name])}" for group, files in made.items() if name in files.gold}
+        parts = {
+            group: f"from {read.add(files.gold[name], held=True)}"
+            for group, files in made.items()
+            if name in files.gold
+        }
         doubled = name.replace('"', '""')
         _add_view(database, f'{GOLD}."{doubled}"', parts)
         found.append(MadeTable(f"{GOLD}.{name}", "as `legato ledger sql` explains it"))
@@ -142,25 +152,23 @@ def _add_view(database: DuckDBPyConnection, name: str, parts: Mapping[str, str])
     database.execute(f"create view {name} as {' union all by name '.join(named)}")
 
 
-def _parts() -> pa.Schema:
-    """What the names of silver's directories say."""
+def _silver(read: FilesRead, made: MadeFiles) -> str:
     import pyarrow as pa
 
-    return pa.schema({"batch": pa.int32(), "open": pa.string()})
-
-
-def _silver(read: FilesRead, made: MadeFiles) -> str:
-    if made.silver:
-        place = read.add(made.silver, parts=_parts(), within=made.tables / SILVER)
-        rows = f"select * replace (open::boolean as open) from {place}"
-    else:
-        columns = ", ".join(f"null::{kind} as {name}" for name, kind in MESSAGE_TYPES.items())
-        rows = f"select {columns}, null::integer as batch, null::boolean as open where false"
+    columns = ", ".join(f"null::{kind} as {name}" for name, kind in MESSAGE_TYPES.items())
+    parts = [f"select {columns}, null::integer as batch, null::boolean as open where false"]
+    if made.settled:
+        batch = pa.schema({"batch": pa.int32(), "open": pa.string()})
+        place = read.add(made.settled, parts=batch, within=made.tables / SILVER)
+        parts.append(f"select * replace (open::boolean as open) from {place}")
+    if made.waiting:
+        parts.append(f"select *, {made.last}::integer as batch, true as open from {read.add(made.waiting, held=True)}")
+    rows = " union all by name ".join(parts)
     return f"""
         select n.destination, n.kind, coalesce(n.temporary, false) as temporary, s.* exclude (open, batch), s.open,
                make_timestamp(s.stored_us) as stored_at, make_timestamp(s.delivered_us) as delivered_at,
                make_timestamp(s.left_us) as left_at, s.batch
-        from ({rows}) s left join {read.add(made.gold[NAMES])} n using (queue)"""
+        from ({rows}) s left join {read.add(made.gold[NAMES], held=True)} n using (queue)"""
 
 
 def _literal(text: object) -> str:
