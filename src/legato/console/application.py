@@ -232,7 +232,7 @@ class Console:
         secret = request.cookies.get(self._settings.cookie, "")
         visit = await run_in_threadpool(self._visits.find, secret)
         values, _ = await read_form(request)
-        if visit is not None and hmac.compare_digest(values.get("csrf", ""), visit.csrf):
+        if visit is not None and hmac.compare_digest(values.get("csrf", "").encode(), visit.csrf.encode()):
             await run_in_threadpool(self._visits.end, secret)
         response = RedirectResponse("/login", 303)
         response.delete_cookie(self._settings.cookie, path="/")
@@ -417,15 +417,24 @@ class Guard:
             await send(message)
 
         headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
-        refused = self._refusal(scope["method"], headers)
+        try:
+            refused = self._refusal(scope["method"], headers)
+        except ValueError:  # Such as an address with half of its brackets.
+            refused = "This names neither the console nor a page."
         if refused:
             await Response(refused + "\n", 403, media_type="text/plain")(scope, receive, send_with_headers)
             return
         await self._app(scope, receive, send_with_headers)
 
     def _refusal(self, method: str, headers: Mapping[str, str]) -> str:
+        """Why a request is not answered; empty if it is.
+
+        Raises:
+            ValueError: it names a host that none can have.
+        """
         host = headers.get("host", "")
-        if self._settings.hosts and urlsplit(f"//{host}").hostname not in self._settings.hosts:
+        name = urlsplit(f"//{host}").hostname
+        if self._settings.hosts and name not in self._settings.hosts:
             return "The console does not answer under this name; see legato console --help, --host."
         if method in ("GET", "HEAD"):
             return ""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -221,6 +222,33 @@ def test_a_page_under_a_strangers_name_is_not_answered(legato_broker: LocalBroke
     with visitor_of(legato_broker.url) as visitor:
         assert visitor.client.get("/queues", headers={"Host": "evil.example:8080"}).status_code == 403
         assert visitor.client.get("/queues", headers={"Host": "localhost:8080"}).status_code == 200
+
+
+@pytest.mark.parametrize("options", [{}, {"listen": "0.0.0.0:0", "insecure": True}], ids=["here", "everywhere"])
+def test_what_no_browser_sends_is_refused_and_is_no_failure(
+    legato_broker: LocalBroker, options: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Anybody could fill the console's log with stack traces."""
+    with visitor_of(legato_broker.url, **options) as visitor:
+        for headers in ({"Host": "["}, {"Origin": "http://["}):
+            assert visitor.client.post("/login", headers=headers).status_code == 403
+        assert visitor.client.get("/queues", headers={"Host": "["}).status_code == 403
+        visitor.see("/queues")
+        assert visitor.send("/logout", csrf="é")
+        assert visitor.last is not None
+        assert visitor.last.status_code == 200
+    assert not [record for record in caplog.records if record.exc_info]
+
+
+def test_a_page_of_members_that_cannot_be_read_says_so_once(legato_broker: LocalBroker, tmp_path: Path) -> None:
+    """Each look of an open page was kept for the next page, which had the sentence by the thousand."""
+    (tmp_path / "members").write_text("no directory")
+    sentence = f"The members of {tmp_path} cannot be read"
+    with visitor_of(legato_broker.url, store=tmp_path) as visitor:
+        assert visitor.see("/members").count(sentence) == 1
+        with visitor.client.stream("GET", "/live/members") as events:
+            assert "event: view" in next(events.iter_lines())
+        assert sentence not in visitor.see("/queues")
 
 
 def test_pages_say_to_browsers_what_they_may_do_with_them(visitor: Visitor) -> None:

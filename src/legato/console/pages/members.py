@@ -29,19 +29,20 @@ def show(asked: Asked) -> dict[str, Any]:
     """Who serves, who would take over, and what happened before."""
     status = asked.status()
     failover = status["failover"]
-    members = None
+    members, unread = None, ""
     if asked.store is not None:
         try:
             members = msgspec.to_builtins(list_members(asked.store))
         except OSError as error:
-            members = None
-            asked.visit.say(f"The members of {asked.store} cannot be read: {error.strerror}.", good=False)
+            # On the page itself: what is said by the visit would be kept for each look of a page that is open.
+            unread = f"The members of {asked.store} cannot be read: {error.strerror}."
     epochs, why = known_epochs(asked, status)
     return {
         "status": status,
         "cause": CAUSES.get(failover["cause"], failover["cause"]),
         "failover": failover,
         "members": members,
+        "unread": unread,
         "epochs": epochs[::-1],
         "line": time_line(epochs, time.time() * 1e6),
         "why": why,
