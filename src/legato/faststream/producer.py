@@ -14,7 +14,7 @@ from faststream._internal.producer import ProducerProto
 from faststream.exceptions import FeatureNotSupportedException, IncorrectState
 
 from legato.client import DeliveryMode, Destination, Message
-from legato.client.aio import Connection, MessageProducer, Session
+from legato.client.aio import Connection, MessageConsumer, MessageProducer, Session
 from legato.errors import JMSError
 from legato.faststream.address import destination_of
 from legato.faststream.message import Delivery, build, decode, parse
@@ -29,6 +29,30 @@ def no_reply(cmd: LegatoPublishCommand) -> TimeoutError:
     return TimeoutError(f"No reply from {cmd.destination} came within {cmd.timeout_s:g} s.")
 
 
+class _Replies:
+    """A temporary queue for the replies to requests; of those that wait, each has a correlation id of its own."""
+
+    def __init__(self, queue: Destination) -> None:
+        self.queue = queue
+        self.waiting: dict[str, asyncio.Future[Message]] = {}
+
+    async def listen(self, consumer: MessageConsumer) -> None:
+        """Give each reply to who waits for it; when none can come any more, all are told."""
+        failure: Exception = IncorrectState("The broker was stopped: no reply comes any more.")
+        try:
+            async for message in consumer:
+                waiting = self.waiting.get(str(message.correlation_id))
+                if waiting is not None and not waiting.done():
+                    waiting.set_result(message)
+        except JMSError as error:
+            failure = error
+        finally:
+            for waiting in self.waiting.values():
+                if not waiting.done():
+                    waiting.set_exception(failure)
+                    waiting.exception()  # Who waits may have another error by now; asyncio is not to complain.
+
+
 class LegatoProducer(ProducerProto[LegatoPublishCommand]):
     """Sends; each `publish()` returns once the broker has stored the message, over a failover too."""
 
@@ -40,24 +64,27 @@ class LegatoProducer(ProducerProto[LegatoPublishCommand]):
         self._connection: Connection | None = None
         self._idle: list[tuple[Session, MessageProducer]] = []
         self._room = asyncio.Semaphore(SESSIONS_MAX)
-        self._replies: Destination | None = None
-        self._waiting: dict[str, asyncio.Future[Message]] = {}
-        self._listening: asyncio.Task[None] | None = None
-        self._preparing = asyncio.Lock()
+        self._replies: list[_Replies] = []
+        """More than one if requests with the same correlation id wait at once."""
+        self._listening: set[asyncio.Task[None]] = set()
+        self._preparing: asyncio.Task[None] | None = None
 
     def connect(self, connection: Connection, serializer: Any, codec: CodecProto | None) -> None:
         """Send by a connection from now on."""
         self._connection, self.serializer = connection, serializer
         self.codec = codec or DefaultCodec()
-        self._room, self._preparing = asyncio.Semaphore(SESSIONS_MAX), asyncio.Lock()
+        self._room = asyncio.Semaphore(SESSIONS_MAX)
 
     async def disconnect(self) -> None:
-        """Send no more."""
-        if self._listening is not None:
-            self._listening.cancel()
-            with contextlib.suppress(asyncio.CancelledError, JMSError):
-                await self._listening
-        self._listening = self._replies = self._connection = None
+        """Send no more; who waits for a reply is told that none comes."""
+        self._connection = None
+        tasks = self._listening | ({self._preparing} if self._preparing is not None else set())
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+        self._listening.clear()
+        self._replies.clear()
         self._idle.clear()
 
     async def publish(self, cmd: LegatoPublishCommand) -> None:
@@ -69,22 +96,24 @@ class LegatoProducer(ProducerProto[LegatoPublishCommand]):
 
         Raises:
             TimeoutError: there was none in time.
+            IncorrectState: the broker was stopped meanwhile.
         """
-        reply_to = await self._reply_queue()
         name = cmd.correlation_id
         assert name is not None
-        reply: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
-        self._waiting[name] = reply
+        replies: _Replies | None = None
         try:
             async with asyncio.timeout(cmd.timeout_s) as limit:
-                await self._send(cmd, reply_to)
-                return Delivery(await reply, reply_to.name)
+                replies = await self._replies_without(name)
+                reply = replies.waiting[name] = asyncio.get_running_loop().create_future()
+                await self._send(cmd, replies.queue)
+                return Delivery(await reply, replies.queue.name)
         except TimeoutError:
             if not limit.expired():
                 raise
             raise no_reply(cmd) from None
         finally:
-            self._waiting.pop(name, None)
+            if replies is not None:
+                del replies.waiting[name]
 
     async def publish_batch(self, cmd: LegatoPublishCommand) -> None:
         """Not available: publish one message after the other, or several at once with `asyncio.gather`."""
@@ -126,18 +155,43 @@ class LegatoProducer(ProducerProto[LegatoPublishCommand]):
                 if connection is self._connection:
                     self._idle.append((session, producer))
 
-    async def _reply_queue(self) -> Destination:
-        async with self._preparing:
-            if self._replies is None:
-                session = self._connected.create_session()
-                replies = await session.create_temporary_queue()
-                consumer = await session.create_consumer(replies)
-                self._listening = asyncio.create_task(self._listen(consumer))
-                self._replies = replies
-        return self._replies
+    async def _replies_without(self, name: str) -> _Replies:
+        """A queue for replies where nobody waits for one with this correlation id."""
+        while True:
+            for replies in self._replies:
+                if name not in replies.waiting:
+                    return replies
+            preparing = self._preparing
+            if preparing is None:
+                preparing = self._preparing = asyncio.create_task(self._prepare(self._connected))
+                preparing.add_done_callback(lambda done: done.cancelled() or done.exception())
+            # Whose time is over waits no longer; the queue is for the next one then.
+            await asyncio.wait([preparing])
+            if preparing.cancelled():
+                raise IncorrectState("The broker was stopped.")
+            preparing.result()
 
-    async def _listen(self, consumer: Any) -> None:
-        async for message in consumer:
-            waiting = self._waiting.get(str(message.correlation_id))
-            if waiting is not None and not waiting.done():
-                waiting.set_result(message)
+    async def _prepare(self, connection: Connection) -> None:
+        try:
+            session = connection.create_session()
+            try:
+                queue = await session.create_temporary_queue()
+                consumer = await session.create_consumer(queue)
+            except JMSError:
+                with contextlib.suppress(JMSError):
+                    await session.close()
+                raise
+        finally:
+            self._preparing = None
+        replies = _Replies(queue)
+        self._replies.append(replies)
+        listening = asyncio.create_task(self._listen(replies, consumer))
+        self._listening.add(listening)
+        listening.add_done_callback(self._listening.discard)
+
+    async def _listen(self, replies: _Replies, consumer: MessageConsumer) -> None:
+        try:
+            await replies.listen(consumer)
+        finally:
+            if replies in self._replies:
+                self._replies.remove(replies)

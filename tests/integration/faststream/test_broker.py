@@ -15,7 +15,7 @@ import msgspec
 import pydantic
 import pytest
 from faststream import AckPolicy, FastStream
-from faststream.exceptions import AckMessage, NackMessage, RejectMessage, SetupError
+from faststream.exceptions import AckMessage, IncorrectState, NackMessage, RejectMessage, SetupError
 from faststream.security import BaseSecurity, SASLPlaintext
 from proton import Message as AmqpMessage
 from proton.utils import BlockingConnection
@@ -678,6 +678,53 @@ def test_a_request_is_answered_by_what_the_handler_returns(running: LocalBroker)
             assert reply.correlation_id == str(name)
             with pytest.raises(TimeoutError, match=r"No reply from nobody answers came within 0\.05 s"):
                 await service.request(1, "nobody answers", timeout=0.05)
+
+    told(story)
+
+
+def test_requests_with_the_same_correlation_id_have_each_their_own_reply(running: LocalBroker) -> None:
+    async def story() -> None:
+        service = LegatoBroker(running.url)
+
+        @service.subscriber("outer", max_workers=2)
+        async def outer(number: int, message: LegatoMessage) -> int:
+            # As programs do that follow a piece of work by its correlation id.
+            reply = await service.request(number, "inner", correlation_id=message.correlation_id, timeout=WAIT_S)
+            decoded: Any = await reply.decode()
+            return int(decoded) + 1
+
+        @service.subscriber("inner", max_workers=2)
+        async def inner(number: int) -> int:
+            return 10 * number
+
+        async with started(service):
+            requests = (service.request(n, "outer", correlation_id="work", timeout=WAIT_S) for n in (1, 2))
+            assert [await reply.decode() for reply in await asyncio.gather(*requests)] == [11, 21]
+
+    told(story)
+
+
+def test_who_waits_for_a_reply_when_the_broker_stops_is_told(running: LocalBroker) -> None:
+    async def story() -> None:
+        service = LegatoBroker(running.url)
+        async with started(service):
+            waits = asyncio.create_task(service.request(1, "unanswered", timeout=None))
+            while running.waiting("unanswered") == 0:  # noqa: ASYNC110 - it is the broker that has it
+                await asyncio.sleep(0.01)
+        with pytest.raises(IncorrectState, match="no reply comes"):
+            await asyncio.wait_for(waits, WAIT_S)
+
+    told(story)
+
+
+def test_the_time_of_a_first_request_counts_without_a_broker_too(tmp_path: Path) -> None:
+    async def story() -> None:
+        with broker(tmp_path / "store") as only:
+            service = LegatoBroker(only.url, options={"close_timeout_s": 0.0})
+            await service.start()
+        with pytest.raises(TimeoutError, match="No reply from nowhere came"):
+            await asyncio.wait_for(service.request(1, "nowhere", timeout=0.1), WAIT_S)
+        await service.stop()
 
     told(story)
 
