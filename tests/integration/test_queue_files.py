@@ -1,6 +1,7 @@
 """`legato queue export` and `import`, against a real broker: nothing is lost of a message, and nothing stored twice."""
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -105,6 +106,23 @@ def test_a_queue_comes_back_with_all_properties_types_and_bodies(
     assert imported.stdout == f"imported 12 messages to {queue}-copy\n", imported.stderr
     assert browsed(broker, f"{queue}-copy") == before
     assert [each for each in before if each["kind"] == "bytes"], "there are bytes"
+
+
+def test_an_export_takes_the_place_of_no_device_and_no_link(broker: Server, queue: str, tmp_path: Path) -> None:
+    """As root, `--overwrite` made a file of /dev/null, for all that run on the machine."""
+    send(broker, queue, [TextMessage("tea")])
+    pipe, link, real = tmp_path / "pipe", tmp_path / "link.jsonl", tmp_path / "real.jsonl"
+    os.mkfifo(pipe)
+    for options in ((), ("--overwrite",), ("--dry-run",)):
+        answer = legato(broker, "queue", "export", queue, pipe, "--format", "json", *options)
+        assert (answer.returncode, answer.stderr) == (2, f"legato: {pipe} is a device or a pipe: name a file.\n")
+    assert pipe.is_fifo()
+    link.symlink_to(real)
+    assert legato(broker, "queue", "export", queue, link).returncode == 0
+    assert "exists already" in legato(broker, "queue", "export", queue, link).stderr
+    assert legato(broker, "queue", "export", queue, link, "--overwrite").returncode == 0
+    assert link.is_symlink()
+    assert json.loads(real.read_text())["body"] == "tea"
 
 
 def test_an_import_that_is_repeated_stores_nothing_more(broker: Server, queue: str, tmp_path: Path) -> None:

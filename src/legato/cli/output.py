@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import typer
 
+from legato.errors import ConfigError
 from legato.quoting import lines, one_line
 
 
@@ -32,3 +34,15 @@ def say_lines(text: str, *, err: bool = False, **style: Any) -> None:
 def say_json(value: object) -> None:
     """Print a value as JSON on one line: exact, and in plain ASCII, of which a terminal obeys nothing."""
     typer.echo(json.dumps(value))
+
+
+def replaceable(output: Path) -> Path:
+    """The file to be replaced by what is written to `output`: that which a link leads to, so that the link stays.
+
+    Raises:
+        ConfigError: it is a device, a pipe or a directory: a file in its place would take it from all others.
+    """
+    if output.exists() and not output.is_file():
+        kind = "a directory" if output.is_dir() else "a device or a pipe"
+        raise ConfigError(f"{output} is {kind}: name a file.")
+    return output.resolve() if output.is_symlink() else output

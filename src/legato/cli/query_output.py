@@ -19,7 +19,7 @@ from typing import IO, TYPE_CHECKING, Any
 from rich.table import Table
 from rich.text import Text
 
-from legato.cli.output import say, say_json
+from legato.cli.output import replaceable, say, say_json
 from legato.errors import ConfigError
 from legato.quoting import one_line
 from legato.terminal import Terminal, add_row
@@ -208,8 +208,7 @@ def _replacing(output: Path) -> Iterator[Path]:
     Raises:
         ConfigError: no file can be written there.
     """
-    if output.is_dir():
-        raise ConfigError(f"{output} is a directory. The answer needs the name of a file.")
+    output = replaceable(output)
     if not output.parent.is_dir():
         raise ConfigError(f"There is no directory {output.parent} to write {output.name} into.")
     temporary = output.with_name(f".{output.name}.{os.getpid()}.writing")

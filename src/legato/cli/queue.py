@@ -177,11 +177,12 @@ def export(
     The messages stay in the queue. Those that consumers hold and those delivered later are not in the file. It gets its
     name when all of it is there. Example: legato queue export orders orders.jsonl
     """
+    from legato.cli.output import replaceable
     from legato.cli.queue_files import format_of
     from legato.cli.queue_transfer import export_queue
 
     form = format_of(file, file_format)
-    if file.is_dir() or (file.exists() and not overwrite and not dry_run):
+    if replaceable(file).exists() and not overwrite and not dry_run:
         raise ConfigError(f"{file} exists already: choose another name, or add --overwrite.")
     count = export_queue(url, name, file, form, selector, dry_run=dry_run)
     tell(f"would export {messages(count)} of {quoted(name)}" if dry_run else f"exported {messages(count)} to {file}")

@@ -16,6 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import IO, Any, BinaryIO, Protocol
 
+from legato.cli.output import replaceable
 from legato.client import BytesMessage, Message
 from legato.client.messages.portable import as_plain, from_plain
 from legato.errors import ConfigError, MessageFormatError
@@ -58,9 +59,10 @@ def format_of(path: Path, wanted: str | None) -> str:
 @contextmanager
 def writing(path: Path, form: str) -> Iterator[Writer]:
     """Write a file, which gets its name when all of it is written and on disk."""
-    if not path.parent.is_dir():
+    target = replaceable(path)
+    if not target.parent.is_dir():
         raise ConfigError(f"There is no directory {path.parent} to write {path.name} into.")
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.writing")
+    temporary = target.with_name(f".{target.name}.{os.getpid()}.writing")
     try:
         opened = temporary.open("wb")
     except OSError as error:
@@ -72,7 +74,7 @@ def writing(path: Path, form: str) -> Iterator[Writer]:
             writer.finish()
             file.flush()
             os.fsync(file.fileno())
-        os.replace(temporary, path)
+        os.replace(temporary, target)
     finally:
         temporary.unlink(missing_ok=True)
 

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import os
 from datetime import timedelta
 from pathlib import Path
 
@@ -225,6 +226,20 @@ def test_the_answer_is_written_as_the_file_is_called(tmp_path: Path) -> None:
     }
     assert len(lines) == len(rows) == 6
     assert sorted(file.name for file in tmp_path.iterdir()) == ["a.csv", "a.json", "a.parquet", "ledger"]
+
+
+def test_an_answer_takes_the_place_of_no_device_and_no_link(tmp_path: Path) -> None:
+    """As root, `--output /dev/stdout` took it from all that run on the machine."""
+    ledger = ledger_of(history(), tmp_path / "ledger")
+    pipe, link = tmp_path / "pipe", tmp_path / "link.json"
+    os.mkfifo(pipe)
+    link.symlink_to("real.json")
+    answer = run("select 1 a", ledger, "--format", "json", "--output", pipe)
+    assert f"{pipe} is a device or a pipe: name a file." in str(answer.exception)
+    assert pipe.is_fifo()
+    assert run("select 1 a", ledger, "--output", link).exit_code == 0
+    assert link.is_symlink()
+    assert (tmp_path / "real.json").read_text() == '{"a": 1}\n'
 
 
 def test_the_difference_of_two_times_is_a_duration(tmp_path: Path) -> None:
