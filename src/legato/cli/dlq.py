@@ -12,14 +12,14 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from legato.cli.commands import Commands
-from legato.cli.options import URL_DEFAULT, JsonOption, UrlOption
+from legato.cli.options import URL_DEFAULT, JsonOption, UrlOption, finite
 from legato.cli.output import say, say_lines
 from legato.errors import ConfigError, JMSError
 from legato.quoting import quoted, sentence
@@ -159,7 +159,8 @@ def edit(
 
     Examples: legato dlq edit orders ID:4c1; legato dlq edit orders ID:4c1 --set data.quantity=2 --reissue
     """
-    from legato.administration import dead_letter_editor, dead_letters
+    from legato.administration import dead_letters
+    from legato.administration.dead_letter_editor import with_changes
 
     if file is not None and changes:
         raise typer.BadParameter("give --set or --file, not both")
@@ -172,9 +173,11 @@ def edit(
     if file is not None:
         new: Any = _read(file)
     elif changes:
-        new = dead_letter_editor.with_changes(body, changes)
+        new = with_changes(body, changes)
     else:
         new = _in_editor(body)
+    with _kept(new) if file is None and not changes and new != body else nullcontext():
+        now_called = _replaced(url, letter, body, new, dry_run=dry_run)
     if new == body:
         say(f"{quoted(letter.called)} stays as it is")
         if reissue_it:
@@ -183,10 +186,24 @@ def edit(
     if dry_run:
         say_lines(_pretty(new))
         return
-    now_called = dead_letter_editor.replace(url, letter, new, f"{getpass.getuser()}@{socket.gethostname()}")
     say(f"{quoted(letter.called)} is changed; it is {quoted(now_called)} now")
     if reissue_it:
         reissue(queue, [now_called], url=url)
+
+
+def _replaced(url: str, letter: Letter, body: Any, new: Any, *, dry_run: bool) -> str:
+    """Put another body in the place of a dead letter's; returns its new id, empty if there is nothing to do.
+
+    Raises:
+        JMSError: it cannot be, or the body was JSON and would be none.
+    """
+    from legato.administration import dead_letter_editor
+
+    if isinstance(body, dict | list) and isinstance(new, str):
+        raise JMSError("Nothing was changed: the body was JSON, and the new one is not.")
+    if dry_run or new == body:
+        return ""
+    return dead_letter_editor.replace(url, letter, new, _who())
 
 
 @app.command("reissue")
@@ -207,7 +224,8 @@ def reissue(
         ),
     ] = "",
     per_second: Annotated[
-        float, typer.Option("--per-second", help="At most N messages a second; 0: no limit.", min=0)
+        float,
+        typer.Option("--per-second", help="At most N messages a second; 0: no limit.", min=0, callback=finite),
     ] = 0.0,
     force: Annotated[
         bool,
@@ -276,7 +294,7 @@ def mute(
     found = _lots(url, name, names, cause, trace, limit)
     said: dict[str, str | int] = {
         dead_letters.MUTED_REASON: reason,
-        dead_letters.MUTED_BY: f"{getpass.getuser()}@{socket.gethostname()}",
+        dead_letters.MUTED_BY: _who(),
         dead_letters.MUTED_AT_MS: int(time.time() * 1000),
     }
     _move(url, found, name, dead_letters.MUTED_PREFIX + name, said, "muted", dry_run=dry_run)
@@ -415,6 +433,15 @@ def _partition(found: list[Letter], to: str, *, force: bool) -> tuple[list[Lette
     return going, staying
 
 
+def _who() -> str:
+    """Who does it, for the record."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):  # The system has no name for it, as in containers that run with a number.
+        user = f"user {os.getuid()}"
+    return f"{user}@{socket.gethostname()}"
+
+
 def _in_editor(body: Any) -> Any:
     editor = os.environ.get("VISUAL") or os.environ.get("EDITOR")
     if not editor and not sys.stdin.isatty():
@@ -425,7 +452,22 @@ def _in_editor(body: Any) -> Any:
         path.write_text(_pretty(body), encoding="utf-8")
         if code := subprocess.run([*shlex.split(editor), str(path)], check=False).returncode:
             raise JMSError(f"{editor} ended with code {code}: nothing was changed.")
-        return _read(path)
+        new = _read(path)
+    if isinstance(body, str) and isinstance(new, str) and not body.endswith("\n"):
+        return new.removesuffix("\n")  # Editors end a text with one.
+    return new
+
+
+@contextmanager
+def _kept(written: Any) -> Iterator[None]:
+    """What somebody wrote is not lost with what was to be done with it: it is told where it is."""
+    try:
+        yield
+    except BaseException:
+        with tempfile.NamedTemporaryFile("w", encoding="utf-8", prefix="legato-", suffix=".json", delete=False) as file:
+            file.write(_pretty(written))
+        say(f"What you wrote is in {file.name}: --file takes it.", err=True)
+        raise
 
 
 def _pretty(body: Any) -> str:

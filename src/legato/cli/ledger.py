@@ -14,7 +14,15 @@ import typer
 
 from legato.cli.commands import Commands
 from legato.cli.confirmation import DryRunOption, YesOption, confirm
-from legato.cli.options import JsonOption, LedgerArgument, LedgersArgument, LedgerStoreOption, ledger_of, one_or_groups
+from legato.cli.options import (
+    JsonOption,
+    LedgerArgument,
+    LedgersArgument,
+    LedgerStoreOption,
+    finite,
+    ledger_of,
+    one_or_groups,
+)
 from legato.cli.output import counted, say, say_json, say_lines
 from legato.errors import LegatoError
 from legato.quoting import sentence
@@ -53,7 +61,10 @@ def run(
     store: LedgerStoreOption = None,
     once: Annotated[bool, typer.Option("--once", help="Process the segments that exist now, and exit.")] = False,
     every_s: Annotated[
-        float, typer.Option("--every", help="Without --once: seconds between two looks for new segments.", min=0.1)
+        float,
+        typer.Option(
+            "--every", help="Without --once: seconds between two looks for new segments.", min=0.1, callback=finite
+        ),
     ] = 10.0,
     segments: Annotated[int, typer.Option("--segments", help="Maximum number of segments in one batch.", min=1)] = 500,
     bronze: Annotated[

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from legato.cli.options import finite
+
 if TYPE_CHECKING:
     from legato.replication.nats import NatsSettings
 
@@ -19,7 +21,8 @@ ServersArgument = Annotated[
     str, typer.Argument(metavar="SERVERS", help="nats://host:port of each, with commas.", show_default=False)
 ]
 TimeoutOption = Annotated[
-    float, typer.Option("--timeout", help="Seconds to wait for each answer.", metavar="S", min=0.1)
+    float,
+    typer.Option("--timeout", help="Seconds to wait for each answer.", metavar="S", min=0.1, callback=finite),
 ]
 
 

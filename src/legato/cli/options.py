@@ -1,5 +1,6 @@
 """Options shared by several commands."""
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
@@ -14,6 +15,28 @@ LEDGER_DEFAULT = STORE_DEFAULT / LEDGER_NAME
 
 URL_GIVEN = "legato.url"
 """Under it the context of a command that looks for a broker is among the `meta` of all contexts."""
+
+
+def a_number(value: float) -> float:
+    """The number that was given, which may be infinite.
+
+    Raises:
+        typer.BadParameter: it is `nan`.
+    """
+    if math.isnan(value):
+        raise typer.BadParameter("it is no number")
+    return value
+
+
+def finite(value: float) -> float:
+    """The number that was given.
+
+    Raises:
+        typer.BadParameter: it is `inf` or `nan`.
+    """
+    if not math.isfinite(value):
+        raise typer.BadParameter(f"{value} is no number to count with")
+    return value
 
 
 def _keep_context(context: typer.Context, url: str) -> str:

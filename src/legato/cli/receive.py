@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from legato.cli.options import URL_DEFAULT, JsonOption, QueueArgument, UrlOption
+from legato.cli.options import URL_DEFAULT, JsonOption, QueueArgument, UrlOption, a_number
 from legato.cli.output import say
 from legato.quoting import quoted
 
@@ -14,7 +14,13 @@ def receive(
     count: Annotated[int, typer.Option("--count", help="Stop after N messages; 0 takes all.", min=0)] = 1,
     wait_s: Annotated[
         float,
-        typer.Option("--wait", help="Stop when no message came for this many seconds.", metavar="SECONDS", min=0),
+        typer.Option(
+            "--wait",
+            help="Stop when no message came for this many seconds.",
+            metavar="SECONDS",
+            min=0,
+            callback=a_number,
+        ),
     ] = 1.0,
     as_json: JsonOption = False,
     url: UrlOption = URL_DEFAULT,

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import queue
+import re
 import shlex
 import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -279,6 +282,64 @@ def test_an_edited_message_keeps_its_content_type_and_what_kind_of_json_it_is(
         (message.body, message.content_type, message.content_encoding) for message in waiting(calm_pair.url, name)
     ]
     assert bodies == [('"milk"', "application/json", "utf-8"), (b"[2]", "application/json", "utf-8")]
+
+
+def test_what_was_written_in_an_editor_is_kept_if_it_cannot_be_used(
+    dlq: Dlq, calm_pair: BrokerPair, prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A comma too many made a text of JSON, which died again; what was refused was gone with the editor's file."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    name, editor = f"{prefix}orders", tmp_path / "editor"
+    bury(calm_pair.url, name, '{"pounds": 1}', "tea")
+    ordered, plain = [json.loads(line)["id"] for line in dlq("list", name, "--json").stdout.splitlines()]
+
+    def edit(id: str, program: str, *options: str, code: int = 0) -> Result:
+        editor.write_text(f"#!/bin/sh\n{program}\n")
+        editor.chmod(0o700)
+        return dlq("edit", name, id, *options, code=code, env={"EDITOR": str(editor), "VISUAL": str(editor)})
+
+    wrong = '{"pounds": 2,}'
+    for options in ((), ("--dry-run",)):
+        answer = edit(ordered, f"echo '{wrong}' > $1", *options, code=1)
+        assert str(answer.exception) == "Nothing was changed: the body was JSON, and the new one is not."
+        found = re.search(r"What you wrote is in (\S+): --file takes it.", answer.output)
+        assert found is not None, answer.output
+        assert Path(found[1]).read_text().strip() == wrong
+    with ConnectionFactory(calm_pair.url).create_connection() as connection:
+        connection.start()
+        session = connection.create_session(transacted=True)
+        assert session.create_consumer(Queue(f"DLQ.{name}")).receive(timeout_s=WAIT_S) is not None
+        monkeypatch.setattr("legato.administration.dead_letter_editor.SELECTED_WAIT_S", 0.1)
+        answer = edit(ordered, "echo '{\"pounds\": 3}' > $1", code=1)
+        assert "somebody else holds it" in str(answer.exception)
+        found = re.search(r"What you wrote is in (\S+): --file takes it.", answer.output)
+        assert found is not None, answer.output
+        assert json.loads(Path(found[1]).read_text()) == {"pounds": 3}
+    dlq("edit", name, ordered, "--file", found[1])
+    assert "stays as it is" in edit(plain, "echo >> $1").stdout, "editors end a text with a newline"
+    assert sorted(str(message.body) for message in waiting(calm_pair.url, f"DLQ.{name}")) == ["tea", '{"pounds": 3}']
+
+
+def test_who_has_no_name_on_the_machine_repairs_all_the_same(
+    dlq: Dlq, calm_pair: BrokerPair, prefix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in a container that runs with a number: it ended with a stack trace."""
+    name = f"{prefix}nameless"
+    bury(calm_pair.url, name, "tea")
+    for variable in ("LOGNAME", "USER", "LNAME", "USERNAME"):
+        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setattr(os, "getuid", lambda: 2_000_000_011)
+    dlq("edit", name, "ID:", "--set", "a=1", code=1)
+    assert dlq("mute", name, "--all", "--reason", "test").stdout == "muted 1 dead letter\n"
+    assert "user 2000000011@" in dlq("list", name, "--muted", "--json").stdout
+
+
+@pytest.mark.parametrize("rate", ["inf", "nan"])
+def test_a_rate_that_is_no_number_is_refused(dlq: Dlq, calm_pair: BrokerPair, prefix: str, rate: str) -> None:
+    name = f"{prefix}rates"
+    bury(calm_pair.url, name, "tea")
+    assert "no number to count with" in dlq("reissue", name, "--all", "--per-second", rate, code=2).output
+    assert len(waiting(calm_pair.url, f"DLQ.{name}")) == 1
 
 
 def test_an_edit_that_changes_nothing_reissues_nevertheless_and_one_that_fails_does_not(
