@@ -92,6 +92,7 @@ class Channel(base.StdChannel):  # type: ignore[misc]
     def exchange_delete(self, exchange: str, **_: Any) -> None:
         """Remove an exchange with its bindings; its queues stay."""
         self.connection.exchange_types.pop(exchange, None)
+        self.connection.let_go(lambda binding: binding.exchange == exchange)
         with self.connection.table() as table:
             table.remove_exchange(exchange)
 
@@ -178,6 +179,8 @@ class Channel(base.StdChannel):  # type: ignore[misc]
 
     def queue_unbind(self, queue: str, exchange: str = "", routing_key: str = "", **_: Any) -> None:
         """Remove a binding."""
+        place = queue, exchange, routing_key or ""
+        self.connection.let_go(lambda binding: (binding.queue, binding.exchange, binding.routing_key) == place)
         with self.connection.table() as table:
             table.remove(queue=queue, exchange=exchange, routing_key=routing_key or "")
 
@@ -233,6 +236,7 @@ class Channel(base.StdChannel):  # type: ignore[misc]
                 if error.code != NOT_FOUND:
                     raise
                 log.debug("= queue %s could not be deleted: there is none", quoted(queue))
+        self.connection.let_go(lambda binding: binding.queue == queue)
         with self.connection.table() as table:
             table.remove(queue=queue)
         getter = self._getters.pop(queue, None)

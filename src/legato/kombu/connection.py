@@ -136,6 +136,12 @@ class BrokerConnection:
         with self._used():
             self.receiving.keep(bindings)
 
+    def let_go(self, gone: Callable[[Binding], bool]) -> None:
+        """Bindings of transient queues are to be removed: renew them no longer."""
+        with self._used():
+            if self._receiving is not None:
+                self._receiving.let_go(gone)
+
     def release(self, queue_name: str) -> None:
         """A queue is deleted."""
         with self._used():

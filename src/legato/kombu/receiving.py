@@ -284,6 +284,7 @@ class Receiving:
         self._thread.start()
         self._keepers: dict[str, Session] = {}
         self._leased: set[Binding] = set()
+        self._renewing = asyncio.Lock()
         self._renewal: asyncio.Task[None] | None = None
         self.unconfirmed: Counter[str] = Counter()
         """Acknowledgements that no broker has confirmed yet, by queue; of the event loop's thread."""
@@ -368,6 +369,14 @@ class Receiving:
         if self._renewal is None:
             self._renewal = asyncio.get_running_loop().create_task(self._renew())
 
+    def let_go(self, gone: Callable[[Binding], bool]) -> None:
+        """Renew some bindings no longer; when this returns no renewal of them is under way."""
+        self.result(self._let_go(gone))
+
+    async def _let_go(self, gone: Callable[[Binding], bool]) -> None:
+        async with self._renewing:
+            self._leased = {binding for binding in self._leased if not gone(binding)}
+
     async def _release(self, queue: str) -> None:
         self._leased = {binding for binding in self._leased if binding.queue != queue}
         session = self._keepers.pop(queue, None)
@@ -380,7 +389,8 @@ class Receiving:
                 await asyncio.sleep(LEASE_S / RENEWALS_PER_LEASE)
                 async with self._connection.create_session() as session:
                     try:
-                        await self._renew_all(session)
+                        async with self._renewing:
+                            await self._renew_all(session)
                     except JMSError as error:
                         log.warning("! Bindings of transient queues were not renewed: %s", sentence(error))
 

@@ -176,6 +176,28 @@ def test_a_transient_queue_keeps_what_comes_between_its_declaration_and_its_cons
     assert payloads(Sink(asking, queue).take(1)) == ["early"]
 
 
+def test_a_transient_queue_that_was_unbound_stays_so_when_its_other_bindings_are_renewed(
+    connect: Callable[..., Connection],
+) -> None:
+    channel = connect().channel()
+    prices, letters = Exchange("renewed.prices", type="topic"), Exchange("renewed.letters", type="fanout")
+    queue = Queue("renewed", prices, routing_key="tea", auto_delete=True, durable=False)
+    queue(channel).declare()
+    for exchange, key in ((prices, "milk"), (letters, "")):
+        exchange(channel).declare()
+        queue(channel).bind_to(exchange, key)
+    queue(channel).unbind_from(prices, "tea")
+    letters(channel).delete()
+    receiving = channel.connection.receiving
+
+    async def renew() -> None:
+        async with receiving._connection.create_session() as session:
+            await receiving._renew_all(session)
+
+    receiving.result(renew())
+    assert [row for row in channel.list_bindings() if row[0] == "renewed"] == [("renewed", "renewed.prices", "milk")]
+
+
 def test_two_connections_share_a_transient_queue(connect: Callable[..., Connection]) -> None:
     with connect().SimpleBuffer("buffer") as one, connect().SimpleBuffer("buffer") as other:
         one.put("tea")
