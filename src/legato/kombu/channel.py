@@ -362,7 +362,9 @@ class Channel(base.StdChannel):  # type: ignore[misc]
             consumer.puller.close()
             return
         consumer.puller.stop()
+        self._retired = [puller for puller in self._retired if not puller.ended]
         self._retired.append(consumer.puller)
+        self.connection.take_back(consumer.puller)
 
     def deliver(self, puller: Puller, message: Message) -> None:
         """A message came to one of the channel's consumers."""

@@ -67,7 +67,7 @@ class BrokerConnection:
         self.closed = False
         self._pid = os.getpid()
         self._lock = threading.RLock()
-        self._events: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._events: queue.Queue[Any] = queue.Queue()
         self._waker: socket.socket | None = None
         self._wakened: socket.socket | None = None
         self._loop: Any = None
@@ -243,7 +243,7 @@ class BrokerConnection:
             kept = receiving.kept
             receiving.close()
             # With the loss, of which nobody is to be told any more.
-            self._events = queue.SimpleQueue()
+            self._events = queue.Queue()
             receiving = self._receiving = self._new_receiving()
             receiving.keep(kept)
         return receiving
@@ -304,6 +304,16 @@ class BrokerConnection:
         except queue.Empty:
             raise TimeoutError("No message came in time.") from None
         self._handle(event)
+
+    def take_back(self, puller: Puller) -> None:
+        """Hand over to its channel, which gives it back, what came for a consumer that is cancelled now."""
+        events = self._events
+        with events.mutex:
+            undelivered = [event for event in events.queue if isinstance(event, tuple) and event[1] is puller]
+            for event in undelivered:
+                events.queue.remove(event)
+        for event in undelivered:
+            self._handle(event)
 
     def drain_ready(self) -> None:
         """Deliver the messages that are here; those that come meanwhile wait for the next call."""

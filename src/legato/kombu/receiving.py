@@ -118,6 +118,11 @@ class Puller:
         """Settle what was asked for, then end."""
         self._receiving.ending(self._close())
 
+    @property
+    def ended(self) -> bool:
+        """Whether it is done: it was stopped, and all that it had is settled."""
+        return self._task is not None and self._task.done()
+
     def _command(self, command: Callable[[], Awaitable[None]]) -> None:
         self._receiving.post(self._enqueue, command)
 
@@ -175,6 +180,9 @@ class Puller:
                     await self._commands.popleft()()
                 if self._ended:
                     return
+                if self._paused and not self._unsettled:
+                    await self._end()
+                    return
                 if receiving is None and self._may_receive:
                     receiving = asyncio.get_running_loop().create_task(consumer.receive())
                     receiving.add_done_callback(lambda _: self._bell.set())
@@ -226,6 +234,12 @@ class Puller:
         self._paused = True
         assert self._consumer is not None
         await self._consumer.close()
+
+    async def _end(self) -> None:
+        """Nothing is left to be settled: the broker may forget its session."""
+        assert self._session is not None
+        with contextlib.suppress(JMSError):
+            await self._session.close()
 
     async def _when_done(self, command: Callable[[], Awaitable[None]]) -> None:
         """Have the task do something, and wait until it has, or has ended."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import multiprocessing
 import pickle
 import socket
@@ -335,6 +336,33 @@ def test_a_cancelled_consumer_can_still_acknowledge(running: LocalBroker, connec
     message.ack()
     sink.channel.close()
     running.wait_until_empty("warm")
+
+
+def test_what_a_cancelled_consumer_has_not_delivered_goes_to_others_at_once(connect: Callable[..., Connection]) -> None:
+    queue, publisher = Queue("undelivered"), connect()
+    for number in range(3):
+        publisher.Producer().publish(number, routing_key="undelivered", declare=[queue])
+    connection, bodies = connect(), []
+    consumer = connection.Consumer([queue], callbacks=[lambda body, _: bodies.append(body)])
+    consumer.consume()
+    connection.drain_events(timeout=WAIT_S)
+    until(lambda: consumer.channel.connection._events.qsize() == 2)
+    consumer.cancel()
+    assert (bodies, payloads(Sink(connect(), queue).take(2))) == ([0], [1, 2])
+
+
+def test_a_channel_keeps_no_session_of_a_consumer_that_is_done(
+    running: LocalBroker, connect: Callable[..., Connection]
+) -> None:
+    connection, publisher = connect(), connect().Producer()
+    channel = connection.channel()
+    for number in range(3):
+        publisher.publish(number, routing_key="done", declare=[Queue("done")])
+        with connection.Consumer([Queue("done")], channel=channel, on_message=lambda message: message.ack()):
+            connection.drain_events(timeout=WAIT_S)
+    loop = channel.connection.receiving._loop
+    until(lambda: "legato kombu done" not in {task.get_name() for task in asyncio.all_tasks(loop)})
+    assert running.waiting("done") == 0
 
 
 def test_messages_are_got_one_by_one(running: LocalBroker, connect: Callable[..., Connection]) -> None:
