@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import uuid
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 from legato.administration.dead_letters import Letter, is_flow, still_there
+from legato.administration.exact_json import read_json, write_json
 from legato.administration.letter_names import selector_of
 from legato.client import BytesMessage, Connection, ConnectionFactory, Message, Queue, TextMessage
 from legato.client.failover.uri import short_wait
@@ -37,7 +37,7 @@ def with_changes(body: Any, changes: list[str]) -> Any:
     for change in changes:
         path, _, text = change.partition("=")
         try:
-            value = json.loads(text)
+            value = read_json(text)
         except ValueError:
             value = text
         body = _replaced(body, path.split("."), value, path)
@@ -127,7 +127,7 @@ def _is_paused(ask: Callable[..., Any], queue: str) -> bool:
 
 def _changed(old: Message, body: Any, said: dict[str, Any]) -> Message:
     """A message like a received one, with another body, and further properties besides those that it has."""
-    text = body if isinstance(body, str) and not _is_json_text(old) else json.dumps(body, ensure_ascii=False)
+    text = body if isinstance(body, str) and not _is_json_text(old) else write_json(body)
     new: Message = BytesMessage(text.encode()) if isinstance(old, BytesMessage) else TextMessage(text)
     new.correlation_id, new.type, new.reply_to = old.correlation_id, old.type, old.reply_to
     # Who reads it goes by these: Celery takes no task without its content type.
@@ -141,7 +141,7 @@ def _changed(old: Message, body: Any, said: dict[str, Any]) -> Message:
 def _is_json_text(message: Message) -> bool:
     """Whether the body is a text as JSON writes it, in quotes."""
     try:
-        return isinstance(json.loads(message.body or ""), str)
+        return isinstance(read_json(message.body or ""), str)
     except ValueError:
         return False
 
@@ -150,6 +150,6 @@ def _check_flow(body: Any) -> None:
     from legato.flows.model.envelope import decode
 
     try:
-        decode(json.dumps(body))
+        decode(write_json(body))
     except MessageFormatError as error:
         raise JMSError(f"The edited body is no longer a message of a flow: {error}") from error

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from legato.administration.exact_json import read_json
 from legato.administration.letter_names import Identified, batches, name_of, selector_of
 from legato.client import BytesMessage, Connection, ConnectionFactory, Message, Queue, TextMessage
 from legato.client.failover.uri import short_wait
@@ -487,7 +488,7 @@ def body_of(message: Message) -> Any:
         except UnicodeDecodeError:
             raise JMSError("The body is bytes that are no text: it cannot be edited here.") from None
     try:
-        return json.loads(body or "")
+        return read_json(body or "")
     except ValueError:
         return body or ""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -21,6 +20,7 @@ from legato.administration.dead_letters import (
     body_of,
     general,
 )
+from legato.administration.exact_json import write_json
 from legato.cli.output import say, say_json
 from legato.cli.rendering import as_object, time_text
 from legato.errors import JMSError
@@ -185,7 +185,7 @@ def _body(letter: Letter) -> str:
         body = body_of(letter.message)
     except JMSError:
         return repr(letter.message.body)
-    return body if isinstance(body, str) else json.dumps(body, indent=2, ensure_ascii=False)
+    return body if isinstance(body, str) else write_json(body, indent=2)
 
 
 def as_dict(letter: Letter) -> dict[str, Any]:

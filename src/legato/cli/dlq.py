@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import getpass
-import json
 import os
 import shlex
 import socket
@@ -471,15 +470,19 @@ def _kept(written: Any) -> Iterator[None]:
 
 
 def _pretty(body: Any) -> str:
-    return body if isinstance(body, str) else json.dumps(body, indent=2, ensure_ascii=False)
+    from legato.administration.exact_json import write_json
+
+    return body if isinstance(body, str) else write_json(body, indent=2)
 
 
 def _read(file: Path) -> Any:
+    from legato.administration.exact_json import read_json
+
     try:
         text = file.read_text(encoding="utf-8")
     except UnicodeDecodeError:
         raise JMSError(f"{quoted(file)} is no text in UTF-8: it cannot be a body here.") from None
     try:
-        return json.loads(text)
+        return read_json(text)
     except ValueError:
         return text

@@ -7,6 +7,7 @@ from collections.abc import Collection
 from datetime import UTC, datetime
 from typing import Any
 
+from legato.administration.exact_json import read_json, write_json
 from legato.client import BytesMessage, Message, TextMessage
 
 BODY_CHARACTERS_MAX = 100_000
@@ -23,8 +24,8 @@ def body_text(message: Message) -> str:
             return bytes(body[: BODY_CHARACTERS_MAX // 3]).hex(" ")
     if isinstance(body, str):
         try:
-            return json.dumps(json.loads(body), indent=2, ensure_ascii=False)
-        except (ValueError, RecursionError):
+            return write_json(read_json(body), indent=2)
+        except ValueError:
             return body
     if body is None:
         return ""

@@ -205,6 +205,19 @@ def test_a_dead_letter_is_edited_and_sent_back(legato_broker: LocalBroker, visit
     assert legato_broker.waiting("DLQ.orders") == 0
 
 
+def test_a_body_with_half_a_character_or_a_long_number_is_shown_and_edited(
+    legato_broker: LocalBroker, visitor: Visitor
+) -> None:
+    """Its page failed: whoever may send could keep it from being looked at."""
+    body = '{"name": "\\ud83d", "amount": 12345678901234567.89}'
+    [id] = send(legato_broker, "DLQ.orders", body)
+    assert "12345678901234567.89" in visitor.see("/dead-letters/letter", queue="DLQ.orders", id=id)
+    changed = body.replace("name", "called")
+    assert "is changed" in visitor.send("/dead-letters/edit", queue="DLQ.orders", id=id, body=changed)
+    [message] = legato_broker.messages("DLQ.orders")
+    assert message.body == changed
+
+
 def test_what_did_not_come_from_the_consoles_own_form_changes_nothing(
     legato_broker: LocalBroker, visitor: Visitor
 ) -> None:

@@ -255,6 +255,26 @@ def test_all_dead_letters_are_meant_however_many_there_are(
     assert [message.body for message in waiting(calm_pair.url, name)] == list("abcdefgh")
 
 
+def test_an_edit_changes_no_other_number_and_no_half_of_a_character(
+    dlq: Dlq, calm_pair: BrokerPair, prefix: str
+) -> None:
+    """What a float does not hold was written as another number, or as `Infinity`, which is no JSON."""
+    name, rest = f"{prefix}digits", '"c": 12345678901234567.89, "d": [1e400, -0.10], "e": "\\ud83d"'
+    bury(calm_pair.url, name, f'{{"b": 1, {rest}}}')
+    assert "12345678901234567.89" in dlq("show", name, "ID:").stdout
+    dlq("edit", name, "ID:", "--set", "b=2.50")
+    [message] = waiting(calm_pair.url, f"DLQ.{name}")
+    assert message.body == f'{{"b": 2.50, {rest}}}'
+
+
+def test_a_body_that_is_nested_too_deeply_is_shown_as_a_text(dlq: Dlq, calm_pair: BrokerPair, prefix: str) -> None:
+    name = f"{prefix}deep"
+    for depth in (202, 5000):
+        bury(calm_pair.url, name, text := "[" * depth + "]" * depth)
+        assert text in dlq("show", name, "ID:").stdout.replace("\n", "")
+        assert dlq("mute", name, "--all", "--reason", "deep").stdout == "muted 1 dead letter\n"
+
+
 def test_an_edited_message_keeps_its_content_type_and_what_kind_of_json_it_is(
     dlq: Dlq, calm_pair: BrokerPair, prefix: str, tmp_path: Path
 ) -> None:

@@ -16,6 +16,7 @@ from legato.administration.dead_letters import (
     Letter,
     obstacle,
 )
+from legato.administration.exact_json import read_json
 from legato.administration.letter_names import Identity, name_of, selector_of
 from legato.console.dead_letter_index import Entry, Index
 from legato.console.jobs import MoveJob
@@ -305,7 +306,7 @@ def edit(asked: Asked) -> str:
     if was_json and not is_json(text):
         raise JMSError("Nothing was changed: the body was JSON, and what you wrote is not.")
     if was_json:
-        body = json.loads(text)
+        body = read_json(text)
     if text == before:
         asked.visit.say("Nothing was changed: the body is what it was.")
         return address_of("/dead-letters/letter", queue=queue, id=name)
