@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import queue
 import time
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import pytest
 
 from legato.client import ConnectionFactory, Queue, TextMessage
 from legato.flows import (
     Answers,
     Context,
+    FlowError,
     FlowFailedError,
     Flows,
     FlowTimeoutError,
@@ -25,6 +28,7 @@ from legato.testing import broker
 from tests.integration.client.calling import until
 from tests.integration.flows.test_service import WAIT_S
 from tests.support.broker import BrokerPair
+from tests.support.server import free_port
 from tests.support.shop import Order, Placing, Receipt, declare_shop
 
 MakeFlows = Callable[..., Flows]
@@ -73,6 +77,67 @@ def test_a_future_hears_that_its_flow_failed_and_when_its_time_is_up(make_flows:
         flows.request("Orders.refuse", "tea", trace_id="order:3", timeout_s=WAIT_S).result()
     with pytest.raises(FlowTimeoutError, match=r"Nobody.there did not reply within 0.01 s.*trace order:4"):
         flows.request("Nobody.there", "tea", trace_id="order:4", timeout_s=0.01).result()
+
+
+def test_while_no_broker_is_there_futures_time_out_and_the_service_stops() -> None:
+    """CONTRACT D25: nobody waits for a connection but who needs it, also who asks in an event loop."""
+    flows = Flows(f"amqp://127.0.0.1:{free_port()}?connect_wait_s=10")
+    for number in range(2):
+        with pytest.raises(FlowTimeoutError):
+            flows.request("Prices.of", "tea", trace_id=f"order:{number}", timeout_s=0.01).result()
+    waits = flows.request("Prices.of", "tea", trace_id="order:3", timeout_s=WAIT_S)
+    assert flows.stop(timeout_s=0.01)
+    with pytest.raises(FlowError, match="stopped before the reply came"):
+        waits.result()
+
+
+def test_a_future_may_wait_for_ever_and_others_time_out_nevertheless() -> None:
+    """CONTRACT D25."""
+    flows = Flows(f"amqp://127.0.0.1:{free_port()}?connect_wait_s=1")
+    flows.request("Prices.of", "tea", trace_id="order:1", timeout_s=math.inf)
+    with pytest.raises(FlowTimeoutError):
+        flows.request("Prices.of", "tea", trace_id="order:2", timeout_s=0.01).result()
+    flows.stop(timeout_s=0.01)
+
+
+class Dear(msgspec.Struct):
+    """What an application makes of a price: it may raise whatever it likes."""
+
+    price: float
+
+    def __post_init__(self) -> None:
+        raise LookupError(f"too dear: {self.price}")
+
+
+def test_a_future_hears_why_its_reply_cannot_be_read(make_flows: MakeFlows) -> None:
+    """CONTRACT D25: of an error of any class."""
+    flows = make_flows(policy=FEW)
+
+    @flows.single("Prices.of")
+    def price(context: Context[None], item: str) -> dict[str, float]:
+        return {"price": 3.5}
+
+    flows.start()
+    with pytest.raises(LookupError, match="too dear"):
+        flows.request("Prices.of", "tea", reply=Dear, trace_id="order:1", timeout_s=WAIT_S).result()
+
+
+def test_of_futures_that_have_their_replies_no_deadlines_are_kept(
+    make_flows: MakeFlows, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """CONTRACT D25: though they would be due tomorrow."""
+    monkeypatch.setattr("legato.flows.starting.futures.SETTLED_MAX", 10)
+    flows = make_flows(policy=FEW)
+
+    @flows.single("Prices.of")
+    def price(context: Context[None], item: str) -> float:
+        return 3.5
+
+    flows.start()
+    for number in range(40):
+        asked = flows.request("Prices.of", "tea", trace_id=f"order:{number}", timeout_s=86_400)
+        assert asked.result() == 3.5
+    assert len(flows._futures._deadlines) < 20
 
 
 def declare_basket(flows: Flows, *, timeout_s: float | None = None, partial: bool = False) -> None:

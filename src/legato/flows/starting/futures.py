@@ -12,7 +12,7 @@ from concurrent.futures import Future, InvalidStateError, ThreadPoolExecutor, wa
 from typing import TYPE_CHECKING, Any
 
 from legato.client import Message, MessageConsumer, Session, TemporaryQueue
-from legato.errors import FlowError, FlowFailedError, FlowTimeoutError, LegatoError
+from legato.errors import FlowError, FlowFailedError, FlowTimeoutError
 from legato.flows.model.envelope import Call, Envelope, Frame, Reach, Saved
 from legato.flows.model.payloads import from_json, to_json
 from legato.flows.model.wire import envelope_of
@@ -24,6 +24,10 @@ if TYPE_CHECKING:
 FUTURES_MAX = 50_000
 FUTURE_TIMEOUT_S = 30.0
 SENDING_THREADS = 8
+LOOK_AGAIN_S = 3600.0
+"""The longest that the thread of the deadlines waits at once: a lock takes no time without end."""
+SETTLED_MAX = 1_000
+"""Deadlines of futures that have their replies, beside one for each that waits; of more, all are dropped."""
 
 
 class FlowFuture:
@@ -78,6 +82,8 @@ class Futures:
     def __init__(self, flows: ServiceInitiator) -> None:
         self._flows = flows
         self._condition = threading.Condition()
+        self._arriving = threading.Lock()
+        """Held while the address is made, for which a broker may be waited for; nobody else waits for that."""
         self._waiting: dict[str, FlowFuture] = {}
         self._deadlines: list[tuple[float, str, str]] = []
         """When a reply is late, whose key that is, and what is said then."""
@@ -105,6 +111,9 @@ class Futures:
             self._waiting[key] = future
             late = f"{to} did not reply within {timeout_s:g} s; the flow may still go on (trace {quoted(trace_id)})."
             heapq.heappush(self._deadlines, (time.monotonic() + timeout_s, key, late))
+            if len(self._deadlines) > 2 * len(self._waiting) + SETTLED_MAX:
+                self._deadlines = [one for one in self._deadlines if one[1] in self._waiting]
+                heapq.heapify(self._deadlines)
             if self._timer is None:
                 self._timer = threading.Thread(target=self._watch, name="futures", daemon=True)
                 self._timer.start()
@@ -136,7 +145,9 @@ class Futures:
             self._settle(key, error=error)
 
     def _here(self) -> str:
-        with self._condition:
+        with self._arriving:
+            if self._closed:
+                raise FlowError("The service is stopped.")
             if self._address is None:
                 session = self._flows.connection().create_session()
                 self._address = session.create_temporary_queue()
@@ -154,7 +165,8 @@ class Futures:
             return
         try:
             self._settle(key, _reply_in(envelope, future))
-        except LegatoError as error:
+        except Exception as error:
+            # Also what a class of the application's raises that is made of the reply.
             self._settle(key, error=error)
 
     def _settle(self, key: str, value: Any = None, error: BaseException | None = None) -> None:
@@ -170,7 +182,7 @@ class Futures:
                     return
                 now = time.monotonic()
                 if not self._deadlines or self._deadlines[0][0] > now:
-                    self._condition.wait(self._deadlines[0][0] - now if self._deadlines else None)
+                    self._condition.wait(min(self._deadlines[0][0] - now, LOOK_AGAIN_S) if self._deadlines else None)
                     continue
                 _, key, late = heapq.heappop(self._deadlines)
             self._settle(key, error=FlowTimeoutError(late))

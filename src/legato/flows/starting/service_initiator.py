@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from legato.client import Connection, ConnectionFactory
 from legato.clock import Clock
-from legato.errors import ConfigError, JMSError
+from legato.errors import ConfigError, FlowError, JMSError
 from legato.flows.model.calls import timed_id
 from legato.flows.model.context import Context
 from legato.flows.model.declarations import Declarations
@@ -54,6 +54,8 @@ class ServiceInitiator(Declarations):
         self.tracing: Tracing | None = None
         self._connection: Connection | None = None
         self._lock = threading.Lock()
+        self._connecting = threading.Lock()
+        self._disconnects = 0
         self._initiator = Initiator(self)
         self._database_support = (
             None if database is None else open_database(database, self._initiator, clock, inbox_retention_s)
@@ -157,12 +159,26 @@ class ServiceInitiator(Declarations):
         self._cancelled.cancel(self.connection(), flow_id)
 
     def connection(self) -> Connection:
-        """The connection of all its threads, made when first asked for."""
-        with self._lock:
-            if self._connection is None:
-                self._connection = ConnectionFactory(self.url).create_connection()
-                self._connection.start()
-            return self._connection
+        """The connection of all its threads, made when first asked for.
+
+        Raises:
+            JMSError: no broker can be reached.
+            FlowError: the service was stopped meanwhile.
+        """
+        with self._connecting:
+            with self._lock:
+                if self._connection is not None:
+                    return self._connection
+                disconnects = self._disconnects
+            # Who stops the service does not wait for a broker that is not there.
+            connection = ConnectionFactory(self.url).create_connection()
+            with self._lock:
+                if disconnects == self._disconnects:
+                    connection.start()
+                    self._connection = connection
+                    return connection
+            connection.close()
+            raise FlowError("The service was stopped while it waited for a broker.")
 
     @property
     def is_connected(self) -> bool:
@@ -187,6 +203,7 @@ class ServiceInitiator(Declarations):
             self._initiator.close()
             with self._lock:
                 connection, self._connection = self._connection, None
+                self._disconnects += 1
             if connection is not None:
                 connection.close()
         except JMSError as error:
