@@ -441,3 +441,34 @@ def test_of_two_services_that_share_an_inbox_one_with_a_wrong_clock_makes_no_wor
         until(lambda: not any(row["depth"] for row in management.rows(calm_pair.url, "queue", f"{prefix}Work")))
     assert totals(engine) == dict.fromkeys(names, 1)
     assert count(engine, "legato_inbox") == len(names)
+
+
+def test_best_effort_goes_on_after_a_failover_in_the_middle_of_a_stage(
+    make_flows: Callable[..., Flows], pair: BrokerPair, database_url: str
+) -> None:
+    """CONTRACT D4: nothing is committed then, and the message comes again, once."""
+    flows = make_flows(database=database_url, policy=Policy(transaction=Transaction.BEST_EFFORT, concurrency=1))
+    runs: queue.SimpleQueue[int] = queue.SimpleQueue()
+    go_on = threading.Event()
+    ended: queue.SimpleQueue[str] = queue.SimpleQueue()
+
+    @flows.single("Count")
+    def count_one(context: Context[None], item: str) -> str:
+        runs.put(context.delivery_count)
+        assert go_on.wait(WAIT_S)
+        return item
+
+    @flows.terminator("Count.end", transaction=Transaction.MESSAGING)
+    def end(context: Context[None], item: str) -> None:
+        ended.put(item)
+
+    flows.start()
+    with flows.initiate("count:1") as initiation:
+        initiation.request("Count", "tea", reply_to="Count.end")
+    runs.get(timeout=WAIT_S)
+    pair.fail_over()
+    until(lambda: flows.is_connected)
+    go_on.set()
+    assert ended.get(timeout=WAIT_S) == "tea"
+    flows.stop()
+    assert runs.qsize() == 1

@@ -47,7 +47,7 @@ class SessionMessaging:
     def commit(self) -> None:
         if self._recorder is not None and self.records:
             self._recorder.send(self.records, self._clock.now_us())
-        self._forget()
+        self.forget()
         self._session.commit()
 
     def undo(self) -> None:
@@ -62,9 +62,10 @@ class SessionMessaging:
 
     def rollback(self) -> None:
         """Undo what was received and sent."""
-        self._forget()
+        self.forget()
         self._session.rollback()
 
-    def _forget(self) -> None:
+    def forget(self) -> None:
+        """The transaction is over, or somebody else ends it."""
         self.records.clear()
         self.sent = False

@@ -128,3 +128,5 @@ class SessionWorker(ABC):
                 self.take(session, consumer, message)
             except TransactionRolledBackError as error:
                 logger.info("%s: rolled back by a failover, comes again: %s", self.name, sentence(error))
+                # Not only a commit tells of it: who hears of it sooner has not ended the transaction.
+                session.rollback()

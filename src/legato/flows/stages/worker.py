@@ -120,6 +120,7 @@ class StageWorker(SessionWorker):
             ran = self._level.perform(self.stage.id, received, self._run, self._messaging)
         except BaseException as error:
             if isinstance(error, TransactionRolledBackError) and error is not self._raised:
+                self._messaging.forget()
                 raise
             # Also `SystemExit`, or asyncio's `CancelledError`, of a stage: a thread that ended would leave its queue to
             # nobody, and the message to the next thread.
