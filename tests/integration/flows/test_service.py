@@ -14,6 +14,7 @@ import pytest
 
 from legato.client import ConnectionFactory, Queue, TextMessage
 from legato.flows import Context, Flows, Policy, RefuseMessage
+from tests.integration.client.calling import Calling, until
 from tests.support.broker import BrokerPair
 from tests.support.shop import Order, Receipt, declare_shop
 
@@ -126,6 +127,41 @@ def dead_letter(url: str, queue_name: str) -> Any:
         letter = session.create_consumer(Queue(f"DLQ.{queue_name}")).receive(timeout_s=WAIT_S)
         assert isinstance(letter, TextMessage)
         return letter
+
+
+def test_what_comes_while_a_service_stops_is_for_others_and_costs_no_attempt(make_flows: Callable[..., Flows]) -> None:
+    """It waits for the stages that it has begun; one that had nothing to do began another, which was cut off."""
+    flows, other = make_flows(policy=FEW), make_flows(policy=FEW)
+    packing, packed = threading.Event(), threading.Event()
+    priced: queue.SimpleQueue[tuple[str, int]] = queue.SimpleQueue()
+
+    @flows.terminator("Orders.price")
+    def price(context: Context[None], item: str) -> None:
+        priced.put(("here", context.delivery_count))
+
+    @flows.terminator("Orders.pack")
+    def pack(context: Context[None], item: str) -> None:
+        packing.set()
+        assert packed.wait(WAIT_S)
+
+    @other.terminator("Orders.price")
+    def price_there(context: Context[None], item: str) -> None:
+        priced.put(("there", context.delivery_count))
+
+    flows.start()
+    flows.send("Orders.pack", "tea", trace_id="order:1")
+    assert packing.wait(WAIT_S)
+    workers = [worker for worker in flows._workers if worker.name.startswith("Orders.price")]
+    stopping = Calling(flows.stop)
+    until(lambda: all(worker._ending.is_set() for worker in flows._workers))
+    for number in range(len(workers)):
+        other.send("Orders.price", "tea", trace_id=f"order:{number}")
+    for worker in workers:
+        worker._thread.join(WAIT_S)
+    packed.set()
+    assert stopping.outcome()
+    other.start()
+    assert [priced.get(timeout=WAIT_S) for _ in workers] == [("there", 1)] * len(workers)
 
 
 def test_a_service_that_waits_for_its_first_broker_can_be_stopped() -> None:

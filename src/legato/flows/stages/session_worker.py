@@ -36,6 +36,8 @@ class SessionWorker(ABC):
         self._service = flows
         self._random = Random()
         self._ending = threading.Event()
+        self._lock = threading.Lock()
+        """Held while it is decided whether a message that came is still worked on."""
         self._idle = threading.Event()
         self._tried = threading.Event()
         """Set once it has its first consumer, or failed to get one."""
@@ -64,16 +66,17 @@ class SessionWorker(ABC):
 
     def ask_to_end(self) -> None:
         """Take no further message."""
-        self._ending.set()
+        with self._lock:
+            self._ending.set()
 
     def finish(self, timeout_s: float) -> bool:
         """Wait for the message that is worked on; whether that is done after `timeout_s`."""
-        self._ending.set()
+        self.ask_to_end()
         return self._idle.wait(timeout_s) or not self._thread.is_alive()
 
     def end(self, timeout_s: float) -> None:
         """Roll back what is worked on, and wait `timeout_s` for the thread."""
-        self._ending.set()
+        self.ask_to_end()
         session = self._session
         if session is not None:
             try:
@@ -121,8 +124,11 @@ class SessionWorker(ABC):
                         return
                 consumer = self.consumer(session)
             message = consumer.receive()
-            self._idle.clear()
             if message is None:
+                break
+            if not self._begins():
+                session.give_back(message)
+                session.commit()
                 break
             try:
                 self.take(session, consumer, message)
@@ -130,3 +136,11 @@ class SessionWorker(ABC):
                 logger.info("%s: rolled back by a failover, comes again: %s", self.name, sentence(error))
                 # Not only a commit tells of it: who hears of it sooner has not ended the transaction.
                 session.rollback()
+
+    def _begins(self) -> bool:
+        """Whether a message that came is worked on; then who stops the service waits for its end."""
+        with self._lock:
+            if self._ending.is_set():
+                return False
+            self._idle.clear()
+            return True
