@@ -344,3 +344,25 @@ def test_whatever_a_stage_raises_its_message_is_a_dead_letter_after_so_many_atte
     assert attempts_logged(caplog) == [(1, name, True), (2, name, False), (3, name, False)]
     flows.send("Orders.raise", "tea", trace_id="order:2")
     assert done.get(timeout=WAIT_S) == "tea"
+
+
+@pytest.mark.parametrize("raised", [SystemExit(3), asyncio.CancelledError()])
+def test_whatever_is_raised_after_a_commit_the_stage_goes_on(
+    make_flows: Callable[..., Flows], raised: BaseException
+) -> None:
+    """CONTRACT D23: it is logged, what else is to be done is done, and the queue keeps its only worker."""
+    flows = make_flows(policy=Policy(concurrency=1))
+    done: queue.SimpleQueue[str] = queue.SimpleQueue()
+
+    @flows.terminator("Orders.tell")
+    def tell(context: Context[None], item: str) -> None:
+        async def fail() -> None:
+            raise raised
+
+        context.after_commit(fail)
+        context.after_commit(lambda: done.put(item))
+
+    flows.start()
+    for item in ("tea", "milk"):
+        flows.send("Orders.tell", item, trace_id="order:1")
+    assert [done.get(timeout=WAIT_S) for _ in range(2)] == ["tea", "milk"]

@@ -263,7 +263,8 @@ class StageWorker(SessionWorker):
                     done = action()
                     if inspect.iscoroutine(done):
                         complete(done)
-                except Exception:
+                except BaseException:
+                    # Also `SystemExit`, or asyncio's `CancelledError`: the thread is its queue's.
                     logger.exception("%s: something to be done after the commit failed", self.stage.id)
 
     def _failed(self, session: Session, messages: Sequence[Message], error: BaseException) -> None:
