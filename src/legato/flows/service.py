@@ -266,7 +266,7 @@ class Flows(ServiceInitiator):
         """
         if envelope.deadline_us and self.clock.now_us() > envelope.deadline_us:
             raise FlowEndedError(f"The deadline of flow {envelope.trace_id} has passed.")
-        if self._cancelled.has(envelope.flow_id) and envelope.call is not Call.COMPENSATE:
+        if self._cancelled.has(envelope.flow_id) and not envelope.undoes:
             raise FlowEndedError(f"Flow {envelope.trace_id} was cancelled.")
 
     def bury(self, session: Session, message: Message, failure: Failure, attempts: int) -> None:

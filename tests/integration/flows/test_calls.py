@@ -304,6 +304,53 @@ def test_a_cancelled_flow_goes_no_further_and_is_undone(make_flows: MakeFlows) -
     assert done.empty()
 
 
+def test_what_undoes_a_cancelled_flow_may_have_stages_of_its_own(make_flows: MakeFlows) -> None:
+    """It asks others and goes on: that is the cancelled flow, too."""
+    flows = make_flows(policy=FEW)
+    done: queue.SimpleQueue[str] = queue.SimpleQueue()
+    flow_ids: queue.SimpleQueue[str] = queue.SimpleQueue()
+    trip = flows.endpoint("Trip.book")
+
+    @trip.stage
+    def book(context: Context[None], place: str) -> None:
+        flow_id = flow_ids.get(timeout=WAIT_S)
+        context.compensate_with("Trip.undo", place)
+        flows.cancel(flow_id)
+        until(lambda: flows._cancelled.has(flow_id))
+        context.next(place)
+
+    @trip.last_stage
+    def booked(context: Context[None], place: str) -> str:
+        raise AssertionError("the flow was cancelled")
+
+    undo = flows.endpoint("Trip.undo")
+
+    @undo.stage
+    def ask(context: Context[None], place: str) -> None:
+        context.request("Fees.of", place)
+
+    @undo.stage
+    def asked(context: Context[None], fee: int) -> None:
+        context.request_all({"fee": Request("Fees.of", "Rome")})
+
+    @undo.stage
+    def asked_all(context: Context[None], fees: Answers) -> None:
+        context.next(fees.get("fee", int))
+
+    @undo.last_stage
+    def undone(context: Context[None], fee: int) -> None:
+        done.put(f"undone for {fee}")
+
+    @flows.single("Fees.of")
+    def fee(context: Context[None], place: str) -> int:
+        return len(place)
+
+    flows.start()
+    with flows.initiate("trip") as initiation:
+        flow_ids.put(initiation.send("Trip.book", "Rome"))
+    assert done.get(timeout=WAIT_S) == "undone for 4"
+
+
 def test_a_flow_that_was_cancelled_before_it_began_never_begins(
     make_flows: MakeFlows, calm_pair: BrokerPair, prefix: str
 ) -> None:

@@ -232,6 +232,7 @@ class Calls:
             compensations=self.compensations,
             join=frame.join if frame else "",
             key=frame.key if frame else "",
+            undoing=incoming.undoes,
         )
         self.outgoing.append(Outgoing(envelope, frame.reach if frame else reach, delay_ms=delay_ms))
 

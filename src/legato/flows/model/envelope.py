@@ -133,6 +133,7 @@ class Envelope(msgspec.Struct, gc=False, frozen=True, omit_defaults=True, kw_onl
         compensations: to be run in reverse should the flow fail.
         join, key: of an answer to a join, which of its answers this is (`Frame`).
         failure: why the flow failed, for who waits for its reply.
+        undoing: whether it came of a compensation, which goes on in a flow that was cancelled.
     """
 
     format: int = FORMAT
@@ -159,6 +160,12 @@ class Envelope(msgspec.Struct, gc=False, frozen=True, omit_defaults=True, kw_onl
     join: str = ""
     key: str = ""
     failure: str = ""
+    undoing: bool = False
+
+    @property
+    def undoes(self) -> bool:
+        """Whether it is a compensation, or came of one."""
+        return self.undoing or self.call is Call.COMPENSATE
 
 
 class Outgoing(msgspec.Struct, gc=False, frozen=True):

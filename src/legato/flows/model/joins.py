@@ -143,6 +143,7 @@ def begin_join(
         trace_context=dict(calls.luggage.trace_context),
         trail=longer(incoming.trail, Hop(number, Call.REPLY, to, calls.now_us)),
         compensations=calls.compensations,
+        undoing=incoming.undoes,
     )
     join = Join(join_id, onward, tuple(requests), partial=partial)
     calls.outgoing.append(waiting(join))
