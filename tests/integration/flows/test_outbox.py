@@ -27,6 +27,7 @@ __all__ = ["database_url", "postgres"]
 GRACE_US = 5_000_000
 SECOND_US = 1_000_000
 RETENTION_S = 3600.0
+WAIT_S = 60.0
 
 
 class Hands:
@@ -206,6 +207,32 @@ def test_what_the_broker_refuses_holds_nothing_up_and_is_tried_again(desk: Desk)
     sweeper.sweep()
     assert desk.wire.sent[2:] == [["b"]]
     assert desk.rows() == []
+
+
+def test_a_sweeper_that_is_late_to_end_sends_nothing_more(desk: Desk) -> None:
+    """The service has no connection by then, and would make another one."""
+    outbox, _ = desk.sweepers[0]
+    sending, go_on = threading.Event(), threading.Event()
+
+    def send(outgoing: Sequence[Outgoing]) -> None:
+        desk.wire(outgoing)
+        sending.set()
+        assert go_on.wait(WAIT_S)
+
+    sweeper = Sweeper(desk.source, desk.inbox, outbox, send, desk.clock, RETENTION_S)
+    desk.put("1")
+    desk.clock.us += GRACE_US
+    sweeper.start()
+    assert sending.wait(WAIT_S)
+    thread = sweeper._thread
+    assert thread is not None
+    sweeper.end(timeout_s=0.01)
+    desk.put("2")
+    desk.clock.us += GRACE_US
+    go_on.set()
+    thread.join(WAIT_S)
+    assert not thread.is_alive()
+    assert desk.wire.sent == [["1"]]
 
 
 def test_rows_whose_transaction_could_not_delete_them_are_deleted_by_another(desk: Desk) -> None:

@@ -52,26 +52,29 @@ class Sweeper:
         self._retention_us = round(retention_s * 1_000_000)
         self._condition = threading.Condition()
         self._awaited: list[str] = []
-        self._ending = False
+        self._ending = threading.Event()
+        """Of the present thread: one that is late to end has its own."""
         self._thread: threading.Thread | None = None
         self._prune_ms = 0
 
     def start(self) -> None:
         """Begin, if it has not."""
         with self._condition:
-            if self._thread is None and not self._ending:
-                self._thread = threading.Thread(target=self._work, name="outbox", daemon=True)
+            if self._thread is None:
+                self._ending = threading.Event()
+                self._thread = threading.Thread(target=self._work, args=(self._ending,), name="outbox", daemon=True)
                 self._thread.start()
 
     def end(self, timeout_s: float) -> None:
-        """Have it delete what was sent, and end."""
+        """Have it delete what was sent, and end; if it still sends after `timeout_s`, it ends when it has done so."""
         with self._condition:
-            self._ending = True
+            self._ending.set()
             self._condition.notify()
-        if self._thread is not None:
-            self._thread.join(timeout_s)
+            thread = self._thread
+        if thread is not None:
+            thread.join(timeout_s)
+        with self._condition:
             self._thread = None
-        self._ending = False
 
     def expect(self, cause_id: str) -> None:
         """Somebody is about to commit rows of that cause: send them as soon as they are seen."""
@@ -80,28 +83,30 @@ class Sweeper:
             self._awaited.append(cause_id)
             self._condition.notify()
 
-    def _work(self) -> None:
+    def _work(self, ending: threading.Event) -> None:
         while True:
             with self._condition:
+                if self._thread is not threading.current_thread():
+                    return  # Nobody waits for it any more, and the service may have no connection.
                 awaited, self._awaited = self._awaited, []
             if awaited:
                 self._send_committed(awaited)
-            ending = self._ending
+            last = ending.is_set()
             try:
                 self.sweep()
             except Exception as error:
                 logger.warning("The outbox could not be swept; again in %.0f s: %r", LOOK_EVERY_S, error)
-            if ending:
+            if last:
                 return
             with self._condition:
-                if not self._awaited and not self._ending:
+                if not self._awaited and not ending.is_set():
                     self._condition.wait(LOOK_EVERY_S)
 
     def sweep(self) -> None:
         """Send what is due, delete what was sent, and forget what the inbox has had for long enough."""
         if not self._source.has_tables():
             return
-        while self._batch() == CLAIMED_AT_ONCE_MAX and not self._ending:
+        while self._batch() == CLAIMED_AT_ONCE_MAX and not self._ending.is_set():
             pass
         if self._outbox.has_sent:
             self._delete()
@@ -154,7 +159,7 @@ class Sweeper:
 
     def _prune(self) -> None:
         more = True
-        while more and not self._ending:
+        while more and not self._ending.is_set():
             with self._source.transaction() as work:
                 more = self._inbox.prune(work.connection(), self._clock.now_us() - self._retention_us)
                 work.commit()
@@ -164,7 +169,7 @@ class Sweeper:
         missing = list(cause_ids)
         for wait_s in COMMIT_LOOKS_S:
             with self._condition:
-                if wait_s and not self._ending:
+                if wait_s and not self._ending.is_set():
                     self._condition.wait(wait_s)
             try:
                 if not self._source.has_tables():
