@@ -1,6 +1,7 @@
 """The ledger's tables, made portion by portion, say what one look at the whole ledger says."""
 
 import time
+from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 
@@ -22,7 +23,7 @@ from legato.spark.query.ledger_query import LedgerQuery
 from legato.spark.summaries.message_summary_sql import lifecycle
 from legato.spark.tables import delta
 from legato.spark.tables.coverage import complaints_of
-from legato.spark.tables.gold import ACTIVITY, NAMES, SETTLED, VIEWS
+from legato.spark.tables.gold import ACTIVITY, NAMES, OF_MESSAGES, SETTLED, VIEWS
 from legato.spark.tables.gold_tables import read_table, write_gold
 from legato.spark.tables.ledger_tables import LedgerTables
 from tests.spark.conftest import MakeFacts
@@ -45,6 +46,23 @@ class Killed(WithoutViews):
     """It dies when all of a portion is written and Spark does not know it yet."""
 
     def _forget_open(self, batch: int) -> None:
+        raise RuntimeError("killed")
+
+
+class KilledHalfway(WithoutViews):
+    """It dies when the messages of a portion are written, and not all that is made of them."""
+
+    def _write(self, frame: DataFrame, table: str, batch: int, *partitions: str, **options: str) -> None:
+        if table == f"parts/{OF_MESSAGES[-1].name}":
+            raise RuntimeError("killed")
+        super()._write(frame, table, batch, *partitions, **options)
+
+
+class KilledUnrecorded(WithoutViews):
+    """It dies when all of a portion is written, and nothing says of which segments."""
+
+    def _write_messages(self, paths: Sequence[str], batch: int) -> None:
+        super()._write_messages(paths, batch)
         raise RuntimeError("killed")
 
 
@@ -219,6 +237,34 @@ def test_tables_of_a_compacted_ledger_count_nothing_twice(
     )
     assert complaints_of(tables) == []
     assert not (tables / "cut").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("killed", [KilledHalfway, KilledUnrecorded, Killed])
+def test_what_was_written_of_a_portion_before_a_kill_and_a_compaction_is_not_counted_too(
+    killed: type[LedgerTables], spark: SparkSession, made: LedgerTables, tmp_path: Path
+) -> None:
+    """All segments of the portion are in a compacted one when it is made again: it is another portion's then."""
+    ledger, tables = tmp_path / "ledger", tmp_path / "tables"
+    ledger.mkdir()
+    write_segment(ledger, NUMBERED[:3])
+    WithoutViews(spark, str(ledger), tables).run_once()
+    write_segment(ledger, NUMBERED[3:6])
+    write_segment(ledger, NUMBERED[6:])
+    with pytest.raises(StreamingQueryException, match="killed"):
+        killed(spark, str(ledger), tables).run_once()
+    compact(ledger)
+    again = LedgerTables(spark, str(ledger), tables)
+    again.run_once()
+    columns = [name for name in made.silver().columns if name != "batch"]
+    assert rows(again.silver().select(columns)) == rows(made.silver().select(columns))
+    stored = "kind = 'MessageStored'"
+    assert rows(again.part("activity").drop("batch").where(stored).groupBy("queue").sum("facts")) == rows(
+        made.part("activity").drop("batch").where(stored).groupBy("queue").sum("facts")
+    )
+    with LedgerQuery(tables) as query:
+        assert query.table("from silver").num_rows == made.silver().count()
+    assert complaints_of(tables) == []
 
 
 @pytest.mark.slow

@@ -21,6 +21,11 @@ def note_coverage(tables: Path, batch: int, paths: Iterable[str]) -> None:
     os.replace(temporary, directory / f"batch={batch}.json")
 
 
+def forget_coverage(tables: Path, batch: int) -> None:
+    """Take off the record of which segments a portion was made."""
+    (tables / "coverage" / f"batch={batch}.json").unlink(missing_ok=True)
+
+
 def spans_before(tables: Path, batch: int) -> list[SegmentSpan]:
     """The positions of the log that the portions before one have; of tables that a former version began, all before
     the first portion on record."""

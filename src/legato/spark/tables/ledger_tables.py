@@ -39,7 +39,7 @@ from legato.spark.summaries import silver_writer
 from legato.spark.summaries.message_summary import MESSAGES_SCHEMA
 from legato.spark.summaries.message_summary_sql import OPEN, added_up, messages, tallied, tallies
 from legato.spark.tables import delta, flow_tables
-from legato.spark.tables.coverage import note_coverage, spans_before, without
+from legato.spark.tables.coverage import forget_coverage, note_coverage, spans_before, without
 from legato.spark.tables.gold import BRONZE, OF_FACTS, OF_MESSAGES, VIEWS, Step
 from legato.spark.tables.gold_tables import write_gold
 from legato.store.segment_names import SegmentSpan, span_of
@@ -180,7 +180,10 @@ class LedgerTables:
         if files := _files(paths):
             paths = self._not_taken_over(files, batch)
         self._refuse_unreadable(paths)
-        if not paths or (self._delta and delta.committed(self._tables / "silver") >= batch):
+        if self._delta and delta.committed(self._tables / "silver") >= batch:
+            return
+        self._forget(batch)
+        if not paths:
             return
         with ThreadPoolExecutor(_AT_ONCE) as pool:
             # One is planned while another is computed.
@@ -195,6 +198,19 @@ class LedgerTables:
         if self._delta:
             delta.commit_files(self._tables / "silver", batch, self._silver_files(batch), _SILVER_PARTITIONS)
         self._forget_open(batch)
+
+    def _forget(self, batch: int) -> None:
+        """Remove what was written of a portion before this process was killed.
+
+        The segments that it was made of may be in a compacted one by now, which is another portion's: what were left
+        of it here would be there twice.
+        """
+        # From here on it counts as cut short.
+        (self._tables / "parts" / OF_MESSAGES[-1].name / f"batch={batch}" / "_SUCCESS").unlink(missing_ok=True)
+        for tables in (self._tables, self._tables / "parts"):
+            for written in tables.glob(f"*/batch={batch}"):
+                shutil.rmtree(written)
+        forget_coverage(self._tables, batch)
 
     def _not_taken_over(self, files: Sequence[Path], batch: int) -> list[str]:
         """The files, without what earlier portions have: a compacted segment may hold that again, under a new name.
