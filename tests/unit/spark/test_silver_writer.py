@@ -26,6 +26,7 @@ from legato.core.facts import (
     MessageStored,
 )
 from legato.core.lanes import LANE_SHIFT
+from legato.errors import StoreCorruptError
 from legato.ids import make_txn_id, txn_counter
 from legato.spark.ledger.fact_schema import facts_table
 from legato.spark.ledger.segments import write_rows, write_segment
@@ -208,6 +209,31 @@ def test_what_was_half_written_before_a_crash_is_replaced(tmp_path: Path) -> Non
     segment = write_segment(tmp_path, [(1, LogRecord(1, 1, closed(1)))])
     write_silver([tmp_path / segment.file_name], [], portion, here)
     assert [path.name for path in portion.rglob("*.parquet")] == ["part-00000.parquet"]
+
+
+def test_no_flipped_bit_changes_what_is_open(tmp_path: Path) -> None:
+    """What a disk has changed ends a run that adds to it, and names the file."""
+    stored: list[AnyFact] = [MessageStored(1, seq, 9, "ID:x", 1, seq, b"") for seq in range(1, 50)]
+    segment = tmp_path / write_segment(tmp_path, [(1, LogRecord(1, 1_000, stored))]).file_name
+    write_silver([segment], [], tmp_path / "first", here)
+    other = tmp_path / write_segment(tmp_path, [(2, LogRecord(1, 2_000, [EpochBegan("a")]))]).file_name
+    (file,) = (tmp_path / "first" / silver_writer.OPEN).glob("*.parquet")
+    whole = file.read_bytes()
+    write_silver([other], [file], tmp_path / "next", here)
+    expected = written(tmp_path / "next")
+    pages = len(whole) - 8 - int.from_bytes(whole[-8:-4], "little")
+    refused = []
+    for place in range(4, pages, pages // 30):
+        changed = bytearray(whole)
+        changed[place] ^= 1
+        file.write_bytes(changed)
+        try:
+            write_silver([other], [file], tmp_path / "next", here)
+            assert written(tmp_path / "next") == expected, place
+        except StoreCorruptError as error:
+            refused.append(str(error))
+    assert refused
+    assert all(str(file) in sentence for sentence in refused)
 
 
 def test_suspicion_falls_on_whom_others_tell_of() -> None:

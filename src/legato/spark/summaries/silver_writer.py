@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from legato.core.lanes import LANE_SHIFT
+from legato.errors import StoreCorruptError
 from legato.spark.runtime.worker_processes import Run
 from legato.spark.summaries.message_summary import MESSAGE, MESSAGE_TYPES
 from legato.spark.summaries.message_summary_numpy import (
@@ -263,8 +264,15 @@ def write_unmatched(share: Share) -> None:
 
 
 def _read(path: Path, columns: Sequence[str] | None = None) -> pa.Table:
-    with pq.ParquetFile(path) as file:
-        return file.read(columns=columns and list(columns), use_threads=False)
+    try:
+        with pq.ParquetFile(path, page_checksum_verification=True) as file:
+            return file.read(columns=columns and list(columns), use_threads=False)
+    except (OSError, pa.ArrowException) as error:
+        why = " ".join(str(error).split()).rstrip(". ")
+        raise StoreCorruptError(
+            f"{path} cannot be read: {why}. Let legato ledger run make the tables anew, in another directory, or bring "
+            "the file back from a copy."
+        ) from error
 
 
 def _read_keys(path: Path) -> Keys:
@@ -275,5 +283,12 @@ def _read_keys(path: Path) -> Keys:
 def _write(messages: pa.Table, path: Path) -> None:
     """As a whole or not at all: what is done twice, perhaps at once, is done as if once."""
     temporary = path.with_name(f".{path.name}.{uuid.uuid4()}")
-    pq.write_table(messages, temporary, compression="zstd", use_dictionary=False, column_encoding=_ENCODINGS)
+    pq.write_table(
+        messages,
+        temporary,
+        compression="zstd",
+        use_dictionary=False,
+        column_encoding=_ENCODINGS,
+        write_page_checksum=True,
+    )
     os.replace(temporary, path)

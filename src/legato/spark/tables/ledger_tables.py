@@ -259,9 +259,13 @@ class LedgerTables:
         """Silver, and the steps that ask what is settled in it."""
         if files := _files(paths):
             before = self._silver_path(self._before(batch)) / silver_writer.OPEN
-            silver_writer.write_silver(
-                files, sorted(before.glob("*.parquet")), self._silver_path(batch), on(self._spark)
-            )
+            try:
+                silver_writer.write_silver(
+                    files, sorted(before.glob("*.parquet")), self._silver_path(batch), on(self._spark)
+                )
+            except StoreCorruptError as error:
+                self._unreadable = error
+                raise
         else:
             self._write_silver(paths, batch)
         settled = self._silver(self._spark, batch).where("not open")
