@@ -336,6 +336,10 @@ class BrokerConnection:
         if isinstance(event, JMSError):
             if self.closed:
                 return
+            if isinstance(event, InvalidDestinationError):
+                # A queue of a consumer was deleted. To who consumes that is a connection to be made anew, as kombu says
+                # of RabbitMQ: by that it declares its queues again.
+                raise BrokerLostError(str(event)) from event
             with translated():
                 raise event
         channel, puller, message = event

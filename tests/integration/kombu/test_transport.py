@@ -418,6 +418,20 @@ allow = [{ on = "#", may = ["send", "receive", "browse", "create"] }]
 """
 
 
+def test_who_consumes_from_a_queue_that_is_deleted_connects_again_and_goes_on(
+    connect: Callable[..., Connection],
+) -> None:
+    queue, connection, other = Queue("vanishing"), connect(), connect()
+    Sink(connection, queue)
+    queue(other.channel()).delete()
+    with pytest.raises(connection.connection_errors, match="vanishing was deleted"):
+        connection.drain_events(timeout=WAIT_S)
+    connection.close()
+    again = Sink(connect(), queue)
+    other.Producer().publish("after", routing_key="vanishing")
+    assert payloads(again.take(1)) == ["after"]
+
+
 def test_a_queue_that_may_not_be_deleted_keeps_its_bindings(tmp_path: Path) -> None:
     """It was taken for one that there is not."""
     store = tmp_path / "store"
