@@ -170,9 +170,11 @@ class Channel(base.StdChannel):  # type: ignore[misc]
         if not exchange:
             return
         declared = self._binding_of(queue)
-        kind = self.connection.exchange_types.get(exchange, DIRECT)
-        binding = msgspec.structs.replace(declared, exchange=exchange, routing_key=routing_key or "", type=kind)
+        kind = self.connection.exchange_types.get(exchange)
         with self.connection.table() as table:
+            # Who binds need not have declared the exchange: others may have.
+            kind = kind or next((row.type for row in table.of_exchange(exchange)), DIRECT)
+            binding = msgspec.structs.replace(declared, exchange=exchange, routing_key=routing_key or "", type=kind)
             table.add(binding)
         if binding.transient:
             self.connection.keep({binding})

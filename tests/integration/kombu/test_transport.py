@@ -177,6 +177,15 @@ def test_a_transient_queue_keeps_what_comes_between_its_declaration_and_its_cons
     assert payloads(Sink(asking, queue).take(1)) == ["early"]
 
 
+def test_a_binding_is_of_its_exchanges_type_whoever_declared_that(connect: Callable[..., Connection]) -> None:
+    fanout, declaring, binding = Exchange("declared elsewhere", type="fanout"), connect(), connect().channel()
+    Queue("bound here", fanout)(declaring.channel()).declare()
+    binding.queue_declare("bound there", durable=True)
+    binding.queue_bind("bound there", fanout.name, "any")
+    declaring.Producer().publish("all", exchange=fanout, routing_key="other")
+    assert [binding.basic_get(queue).payload for queue in ("bound here", "bound there")] == ["all", "all"]
+
+
 def test_a_transient_queue_that_was_unbound_stays_so_when_its_other_bindings_are_renewed(
     connect: Callable[..., Connection],
 ) -> None:
