@@ -23,7 +23,11 @@ from legato.client import (
     TextMessage,
     Topic,
 )
+from legato.client.management import request
 from legato.client.messages.portable import as_plain
+from legato.errors import JMSError
+from legato.testing import broker as local_broker
+from legato.testing import broker_pair
 from tests.support.forked_process import run_legato
 from tests.support.server import Server, server
 
@@ -174,6 +178,45 @@ def test_an_import_that_is_killed_goes_on_where_it_was(broker: Server, queue: st
     finished = legato(broker, "queue", "import", queue, file)
     assert finished.stdout == f"imported 19 messages to {queue}\n21 messages were imported before\n", finished.stderr
     assert [each["body"] for each in browsed(broker, queue)] == [f"tea {n}" for n in range(40)]
+
+
+def test_an_import_into_a_full_queue_says_so_and_goes_on_when_there_is_room(
+    queue: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It said that another import was under way, and lost how far it was: --again stored the first messages twice."""
+    monkeypatch.setattr(queue_transfer, "_CHUNK_MESSAGES", 2)
+    monkeypatch.setattr(queue_transfer, "_MARKER_WAIT_S", 1.0)
+    file = tmp_path / "tea.jsonl"
+    file.write_text("".join(json.dumps({"body": f"tea {n}"}) + "\n" for n in range(6)))
+    with local_broker(addresses=[{"match": queue, "max_messages": 3, "when_full": "fail"}]) as full:
+        import_id = queue_transfer.import_id_of(file, queue)
+
+        def import_all() -> queue_transfer.Imported:
+            return queue_transfer.import_queue(full.url, queue, file, "json", 6, import_id)
+
+        for _ in range(5):
+            with pytest.raises(JMSError, match=r"^2 messages .* has room for 1 more"):
+                import_all()
+        bodies = [message.body for message in full.messages(queue)]
+        request(full.url, "purge", "queue", queue)
+        with pytest.raises(JMSError, match=r"^4 messages "):
+            import_all()
+        bodies += [message.body for message in full.messages(queue)]
+        request(full.url, "purge", "queue", queue)
+        assert import_all() == queue_transfer.Imported(2, 4, 0, 0)
+        bodies += [message.body for message in full.messages(queue)]
+        assert bodies == [f"tea {n}" for n in range(6)]
+
+
+def test_an_import_outlives_a_takeover_at_its_first_commit(queue: str, tmp_path: Path) -> None:
+    file = tmp_path / "tea.jsonl"
+    file.write_text('{"body": "tea"}\n')
+    with broker_pair() as pair:
+        place, import_id = pair.url, queue_transfer.import_id_of(file, queue)
+        with pair.failing_over_at("before-commit"):
+            done = queue_transfer.import_queue(place, queue, file, "json", 1, import_id)
+        assert done == queue_transfer.Imported(1, 0, 0, 0)
+        assert request(pair.url, "read", "queue", queue)["depth"] == 1
 
 
 def test_a_dry_run_says_what_would_happen_and_changes_nothing(broker: Server, queue: str, tmp_path: Path) -> None:

@@ -22,13 +22,16 @@ from legato.cli.output import say
 from legato.cli.progress import Progress
 from legato.cli.queue_files import ReadMessage, format_of, reading, writing
 from legato.client import ConnectionFactory, Message, Queue, Session, TextMessage
-from legato.errors import ConfigError, TransactionRolledBackError
+from legato.errors import ConfigError, JMSError, JMSSecurityError, TransactionRolledBackError
 from legato.quoting import quoted
 
 PROGRESS_QUEUE = "legato.imports"
 
 _CHUNK_MESSAGES, _CHUNK_BYTES = 500, 8 << 20
 _MARKER_WAIT_S = 10.0
+_DEAD_MARKER_WAIT_S = 1.0
+_ATTEMPTS_MAX = 3
+"""Of a transaction that is rolled back: a takeover may have come between, or the broker refuses its messages."""
 _ID, _DONE = "import_id", "imported"
 
 
@@ -155,16 +158,17 @@ class _Import:
         """Go on where the last import of the file ended."""
         before = _progress_of(self._session, self._id)
         if before is None:
-            self._mark(0, duplicate_id=self._id)
-            self._session.commit()
+            self._begin()
             before = 0
         if before >= total:
             return Imported(0, before, 0, 0)
-        done, progress = before, Progress("imported", total)
+        done, progress, attempts = before, Progress("imported", total), 0
         read: Iterator[ReadMessage] | None = None
         with self._session.create_consumer(self._progress_queue, f"{_ID} = '{self._id}'", prefetch=1) as consumer:
             while done < total:
                 marker = consumer.receive(timeout_s=_MARKER_WAIT_S)
+                if marker is None and self._bring_back_marker():
+                    marker = consumer.receive(timeout_s=_MARKER_WAIT_S)
                 if marker is None:
                     raise ConfigError(
                         "Another import of this file is under way, or somebody removed its progress from the queue "
@@ -172,15 +176,51 @@ class _Import:
                     )
                 if read is None or marker.properties[_DONE] != done:
                     # What is durable says where to go on.
-                    done = int(marker.properties[_DONE] or 0)
+                    durable = int(marker.properties[_DONE] or 0)
+                    before, done = durable if done == before else before, durable
                     read = islice(reading(path, form), done, None)
                 try:
                     done += self._send(list(_chunk(read)), done)
-                except TransactionRolledBackError:
+                    attempts = 0
+                except TransactionRolledBackError as error:
+                    attempts += 1
+                    if attempts == _ATTEMPTS_MAX:
+                        # The rest of it is for programs.
+                        why = str(error).partition(" What it received")[0]
+                        raise JMSError(
+                            f"{done:,} messages of the file are imported, the next ones not. {why}"
+                        ) from error
                     read = None
                 progress.at(done)
         progress.end()
         return Imported(done - before - self._expired - self._duplicates, before, self._expired, self._duplicates)
+
+    def _begin(self) -> None:
+        """Make the marker of an import of which nothing is done."""
+        for attempt in range(1, _ATTEMPTS_MAX + 1):
+            self._mark(0, duplicate_id=self._id)
+            try:
+                self._session.commit()
+            except TransactionRolledBackError:
+                if attempt == _ATTEMPTS_MAX:
+                    raise
+            else:
+                return
+
+    def _bring_back_marker(self) -> bool:
+        """Put the marker back if it is a dead letter, as it becomes with so many refused transactions."""
+        dead_letters = self._session.create_queue(f"DLQ.{PROGRESS_QUEUE}")
+        try:
+            consumer = self._session.create_consumer(dead_letters, f"{_ID} = '{self._id}'", prefetch=1)
+        except JMSSecurityError:
+            return False
+        with consumer:
+            dead = consumer.receive(timeout_s=_DEAD_MARKER_WAIT_S)
+            if dead is None:
+                return False
+            self._mark(int(dead.properties[_DONE] or 0))
+            self._session.commit()
+            return True
 
     def _send(self, chunk: list[ReadMessage], done: int) -> int:
         """Store messages and the progress in one transaction; returns how many these are."""
