@@ -49,7 +49,8 @@ class Durable(Record):
         self.epoch = epoch
         self.away.clear()
         self.seen_by.clear()
-        self.given_back.clear()
+        self.recorded.clear()
+        self.outdated.clear()
         self.counts["takeovers" if epoch > 1 else "first epochs"] += 1
 
     def committed(self, batch: Batch) -> None:
@@ -134,8 +135,7 @@ class Durable(Record):
                 self.receives_from[fact.consumer] = self.names[fact.queue]
                 self.came_back(fact.container)
             case MessagePresented():
-                if (fact.queue, fact.seq, fact.consumer) not in self.given_back:
-                    self.seen_by[fact.queue, fact.seq] = fact.consumer
+                self._presented(fact)
             case MessageReturned():
                 self._returned(fact)
             case DuplicateIdKept():
@@ -213,6 +213,15 @@ class Durable(Record):
         """A container is there again, or has closed its connection: nothing need be kept for it."""
         for consumer in [consumer for consumer, (_, name) in self.away.items() if name == container]:
             del self.away[consumer]
+
+    def _presented(self, fact: MessagePresented) -> None:
+        """An application has a message, unless its client gave that delivery back before it was durable."""
+        key = fact.queue, fact.seq, fact.consumer
+        self.recorded[key] -= 1
+        if self.outdated[key]:
+            self.outdated[key] -= 1
+        else:
+            self.seen_by[fact.queue, fact.seq] = fact.consumer
 
     def _returned(self, fact: MessageReturned) -> None:
         """What is kept for a consumer goes to others when its time is over (CONTRACT B21)."""

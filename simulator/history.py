@@ -78,7 +78,6 @@ class History(Durable):
             holder = self.seen_by.get((message.queue.id, message.seq))
             if holder is not None and epoch == self.epoch and self.containers[holder] != consumer.container:
                 raise self.broken(f"B21: message {key[1]} of {key[0]} is consumer {holder}'s and went to {consumer.id}")
-            self.given_back.discard((message.queue.id, message.seq, consumer.id))
             self.dispatched[key] = (self.now_us(), epoch if epoch == self.epoch else 0)
             self.given_to.setdefault(key[:2], set()).add(consumer.container)
             if not consumer.reports_presented:
@@ -92,7 +91,12 @@ class History(Durable):
     def was_given_back(self, message: Message, consumer: Consumer) -> None:
         """A consumer's client releases a message: another may get it."""
         self.seen_by.pop((message.queue.id, message.seq), None)
-        self.given_back.add((message.queue.id, message.seq, consumer.id))
+        key = message.queue.id, message.seq, consumer.id
+        self.outdated[key] = self.recorded[key]
+
+    def is_recorded(self, message: Message, consumer: Consumer) -> None:
+        """A broker records that a message was presented; it is durable later."""
+        self.recorded[message.queue.id, message.seq, consumer.id] += 1
 
     def _check_claims(self, effect: Deliver) -> None:
         """Exclusive queues and groups are one consumer's as long as that is there.

@@ -22,6 +22,7 @@ from legato.client.links.session_state import AcknowledgeMode
 from legato.core import lanes
 from legato.core.consumers import Browser, Consumer
 from legato.core.message import Message
+from legato.core.presentations import Presentations
 from legato.core.queues import Queue
 from legato.core.receivers import Receivers
 from legato.core.reservations import Reservations
@@ -107,6 +108,13 @@ def installed(
             history.was_given_back(message, consumer)
         return release(self, consumer, message)
 
+    record = Presentations.record
+
+    def watched_record(self: Presentations, message: Message, consumer: Consumer) -> None:
+        if self._kernel.epoch == history.epoch:
+            history.is_recorded(message, consumer)
+        record(self, message, consumer)
+
     drop = Router.drop
 
     def watched_drop(self: Router, message: Message, cause: str) -> None:
@@ -160,6 +168,7 @@ def installed(
         (Receivers, "detach", watched_detach),
         (Reservations, "release_container", watched_close),
         (Settlement, "release", watched_release),
+        (Presentations, "record", watched_record),
         *_hashes(),
     ]
     running = asyncio._get_running_loop()

@@ -70,8 +70,10 @@ class Record:
         self.containers: dict[int, str] = {}
         self.seen_by: dict[tuple[int, int], int] = {}
         """By place: the consumer whose application has the message, as this epoch's broker has put on record."""
-        self.given_back: set[tuple[int, int, int]] = set()
-        """Queue, sequence and consumer of what was released, though that it was presented may not be on record yet."""
+        self.recorded: Counter[tuple[int, int, int]] = Counter()
+        """By queue, sequence and consumer: how many records that a message was presented are not durable yet."""
+        self.outdated: Counter[tuple[int, int, int]] = Counter()
+        """How many of these are of deliveries that were given back since."""
         self.away: dict[int, tuple[int, str]] = {}
         """Consumers whose connection was lost and for whom something is kept: since when, their containers."""
         self.originals: Counter[str] = Counter()
