@@ -262,6 +262,29 @@ def test_flows_begin_when_the_applications_own_transaction_commits_and_only_then
     assert ended.empty()
 
 
+def test_a_connection_that_begins_many_flows_listens_once(make_flows: Callable[..., Flows], database_url: str) -> None:
+    """SQLAlchemy keeps a listener as long as its connection, and asks all of them at each commit."""
+    ended: queue.SimpleQueue[str] = queue.SimpleQueue()
+    flows = make_flows(database=database_url, policy=FEW)
+
+    @flows.terminator("Orders.done")
+    def done(context: Context[None], item: str) -> None:
+        ended.put(item)
+
+    flows.start()
+    assert flows._database_support is not None
+    with flows._database_support.source.engine.connect() as connection:
+        for number in range(3):
+            with flows.initiate(f"order:{number}", database=connection) as initiation:
+                initiation.send("Orders.done", str(number))
+            if number == 1:
+                connection.rollback()
+            else:
+                connection.commit()
+        assert len(list(connection.dispatch.commit)) == 1
+    assert sorted(ended.get(timeout=WAIT_S) for _ in range(2)) == ["0", "2"]
+
+
 def test_an_application_that_only_begins_flows_needs_no_tables_beforehand(
     make_flows: Callable[..., Flows], database_url: str, engine: Engine
 ) -> None:

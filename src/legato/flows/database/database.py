@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable
 from typing import NoReturn
+from weakref import WeakKeyDictionary
 
 from sqlalchemy import Connection, Engine, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, OperationalError, SQLAlchemyError
@@ -24,6 +25,9 @@ _BUSY_PAUSE_S = 0.02
 POOL_SIZE = 20
 POOL_OVERFLOW_MAX = 80
 SQLITE, POSTGRESQL = "sqlite", "postgresql"
+_at_commit: WeakKeyDictionary[Connection, list[Callable[[], None]]] = WeakKeyDictionary()
+"""What is to be done at the commit of an application's transaction."""
+_committing = threading.Lock()
 SCHEMA_LOCK = 0x1E6A70
 """PostgreSQL's advisory lock under which tables are created: `IF NOT EXISTS` alone fails if two do it at once."""
 
@@ -303,8 +307,29 @@ def tables_exist(connection: Connection) -> bool:
 
 
 def call_at_commit(connection: Connection, action: Callable[[], None]) -> None:
-    """Have something done when the application commits its transaction: just before that takes effect."""
-    event.listen(connection, "commit", lambda _: action(), once=True)
+    """Have something done when the application commits its transaction: just before that takes effect.
+
+    A connection has one listener for all of them: SQLAlchemy keeps each one with its connection, also with `once`.
+    """
+    with _committing:
+        actions = _at_commit.get(connection)
+        if actions is None:
+            actions = _at_commit[connection] = []
+            event.listen(connection, "commit", _committed)
+            event.listen(connection, "rollback", _rolled_back)
+    actions.append(action)
+
+
+def _committed(connection: Connection) -> None:
+    actions = _at_commit.get(connection, [])
+    due = actions[:]
+    actions.clear()
+    for action in due:
+        action()
+
+
+def _rolled_back(connection: Connection) -> None:
+    _at_commit.get(connection, []).clear()
 
 
 def is_in_doubt(error: BaseException) -> bool:
