@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -76,6 +77,14 @@ class Desk:
         with self.source.transaction() as work:
             rows = [("cause", outgoing(message_id, self.clock.us)) for message_id in ids]
             self.sweepers[0][0].put(work.connection(), rows, self.clock.us)
+            work.commit()
+
+    def rewrite(self, old: str, new: str, *ids: str) -> None:
+        """What rows of the outbox say, as another version of the program might."""
+        with self.source.transaction() as work:
+            sql = self.source.sql("UPDATE legato_outbox SET outgoing = replace(outgoing, ?, ?) WHERE message_id = ?")
+            for message_id in ids:
+                work.connection().exec_driver_sql(sql, (old, new, message_id))
             work.commit()
 
     def age(self, seconds: float, message_id: str = "%") -> None:
@@ -169,9 +178,10 @@ def test_what_one_sweeper_has_taken_is_no_other_ones_until_its_lease_ends(desk: 
     desk.put("a")
     desk.clock.us += GRACE_US
     with desk.source.transaction() as work:
-        taken = desk.sweepers[0][0].claim(work.connection(), desk.clock.us, LEASE_US, CLAIMED_AT_ONCE_MAX)
+        taken, unreadable = desk.sweepers[0][0].claim(work.connection(), desk.clock.us, LEASE_US, CLAIMED_AT_ONCE_MAX)
         work.commit()
     assert [(one.envelope.message_id, attempts) for one, attempts in taken] == [("a", 1)]
+    assert unreadable == []
     desk.sweepers[1][1].sweep()
     assert desk.wire.sent == []
     desk.clock.us += LEASE_US
@@ -207,6 +217,77 @@ def test_what_the_broker_refuses_holds_nothing_up_and_is_tried_again(desk: Desk)
     sweeper.sweep()
     assert desk.wire.sent[2:] == [["b"]]
     assert desk.rows() == []
+
+
+OF_ANOTHER_VERSION = [
+    ('"call":"send"', '"call":"later"', "later"),
+    ('"flow_id":"f1"', '"format":2,"flow_id":"f1"', "format 2"),
+    ('"data":"é"', f'"data":{"[" * 100_000}{"]" * 100_000}', "deserializing"),
+]
+
+
+@pytest.mark.parametrize(("known", "written", "said"), OF_ANOTHER_VERSION, ids=["enum", "format", "depth"])
+def test_what_cannot_be_read_holds_nothing_up_is_said_once_and_is_sent_by_who_can_read_it(
+    desk: Desk, caplog: pytest.LogCaptureFixture, known: str, written: str, said: str
+) -> None:
+    """Such as the row of a later version, after a downgrade."""
+    desk.put("a", "b", "c")
+    desk.rewrite(known, written, "b")
+    desk.clock.us += GRACE_US
+    _, sweeper = desk.sweepers[0]
+    sweeper.sweep()
+    assert desk.wire.sent == [["a", "c"]]
+    assert desk.rows() == ["b"]
+    for _ in range(2):
+        desk.clock.us += 2 * SECOND_US
+        sweeper.sweep()
+    told = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+    assert len(told) == 1
+    assert told[0].startswith("Message b stays in the table legato_outbox: this version of Legato cannot read it.")
+    assert said in told[0]
+    desk.rewrite(written, known, "b")
+    desk.clock.us += 4 * SECOND_US
+    sweeper.sweep()
+    assert desk.wire.sent == [["a", "c"], ["b"]]
+    assert desk.rows() == []
+
+
+def test_so_many_that_cannot_be_read_as_are_taken_at_once_hold_nothing_up(desk: Desk) -> None:
+    ids = [f"id{number:03}" for number in range(CLAIMED_AT_ONCE_MAX)]
+    desk.put(*ids)
+    desk.rewrite('"call":"send"', '"call":"later"', *ids)
+    desk.clock.us += 1
+    desk.put("last")
+    desk.clock.us += GRACE_US
+    desk.sweepers[0][1].sweep()
+    assert desk.wire.sent == [["last"]]
+    assert desk.rows() == ids
+
+
+def test_a_stage_whose_work_is_done_leaves_what_it_cannot_read_to_the_sweepers(desk: Desk) -> None:
+    """The message that it comes of is no dead letter therefore."""
+    sent: list[list[str]] = []
+
+    class Messaging:
+        def send(self, outgoing: Sequence[Outgoing], *, once: bool = False) -> None:
+            sent.append([one.envelope.message_id for one in outgoing])
+            if len(sent) == 1:
+                raise ConnectionError("the process is killed here, and another version is started")
+
+        def check(self) -> None: ...
+
+        def commit(self) -> None: ...
+
+    level = InboxOutbox(desk.source, desk.inbox, desk.sweepers[0][0], desk.clock)
+    received = [Received(outgoing("cause", desk.clock.us).envelope, 1)]
+    calls = [outgoing(message_id, desk.clock.us) for message_id in ("a", "b")]
+    with pytest.raises(ConnectionError):
+        level.perform("Orders.place", received, lambda *_: Ran(calls), Messaging())
+    desk.rewrite('"call":"send"', '"call":"later"', "b")
+    level.perform("Orders.place", received, lambda *_: pytest.fail("it runs again"), Messaging())
+    assert sent == [["a", "b"], ["a"]]
+    desk.sweepers[0][1].sweep()
+    assert desk.rows() == ["b"]
 
 
 def test_a_sweeper_that_is_late_to_end_sends_nothing_more(desk: Desk) -> None:

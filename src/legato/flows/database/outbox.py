@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from legato.errors import MessageFormatError
 from legato.flows.model.envelope import Outgoing, decode_outgoing, encode_outgoing
+from legato.quoting import quoted, sentence
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
+
+logger = logging.getLogger(__name__)
 
 OUTBOX_SQL = (
     """\
@@ -25,6 +30,8 @@ CREATE TABLE IF NOT EXISTS legato_outbox (
     "CREATE INDEX IF NOT EXISTS legato_outbox_due ON legato_outbox (due_us)",
 )
 DELETED_AT_ONCE_MAX = 500
+UNREADABLE_KNOWN_MAX = 10_000
+"""Of more rows that cannot be read some are logged again."""
 
 Row = tuple[str, Outgoing]
 """The message, or initiation, that something is sent because of, and what is sent."""
@@ -49,6 +56,8 @@ class Outbox:
         )
         self._lock = threading.Lock()
         self._sent: list[str] = []
+        self._unreadable: set[str] = set()
+        """Rows of which the log tells already."""
 
     def put(self, connection: Connection, rows: Sequence[Row], now_us: int) -> None:
         """Keep what is to be sent once this transaction is committed.
@@ -66,29 +75,63 @@ class Outbox:
             connection.exec_driver_sql(self._put, arguments)
 
     def unsent(self, connection: Connection, cause_ids: Sequence[str]) -> list[Outgoing]:
-        """Outbox messages of some messages or initiations, in sending order."""
-        sql = f"SELECT outgoing FROM legato_outbox WHERE cause_id IN ({marks(cause_ids)}) ORDER BY at_us, message_id"
-        rows = connection.exec_driver_sql(self._dialect(sql), tuple(cause_ids))
-        return [decode_outgoing(row[0]) for row in rows]
+        """Outbox messages of some messages or initiations, in sending order, but for those that cannot be read."""
+        sql = (
+            f"SELECT message_id, outgoing FROM legato_outbox WHERE cause_id IN ({marks(cause_ids)}) "
+            "ORDER BY at_us, message_id"
+        )
+        rows = connection.exec_driver_sql(self._dialect(sql), tuple(cause_ids)).all()
+        found = [self._read(message_id, text) for message_id, text in rows]
+        return [one for one in found if one is not None]
 
     def is_any_due(self, connection: Connection, now_us: int) -> bool:
         """Whether a sweeper would find something."""
         sql = self._dialect("SELECT 1 FROM legato_outbox WHERE due_us <= ? LIMIT 1")
         return connection.exec_driver_sql(sql, (now_us,)).first() is not None
 
-    def claim(self, connection: Connection, now_us: int, lease_us: int, count_max: int) -> list[tuple[Outgoing, int]]:
+    def claim(
+        self, connection: Connection, now_us: int, lease_us: int, count_max: int
+    ) -> tuple[list[tuple[Outgoing, int]], list[tuple[str, int]]]:
         """Take some that are due, the oldest first: for the time of the lease no other sweeper finds them.
 
         Returns:
-            What is to be sent, each with how many sweepers have taken it, including this one.
+            What is to be sent, and the ids of what cannot be read; each with how many sweepers have taken it, including
+            this one.
         """
         sql = (
             "UPDATE legato_outbox SET due_us = ?, attempts = attempts + 1 WHERE message_id IN (SELECT message_id FROM "
             f"legato_outbox WHERE due_us <= ? ORDER BY due_us LIMIT ?{self._skip_locked}) "
-            "RETURNING at_us, outgoing, attempts"
+            "RETURNING at_us, message_id, outgoing, attempts"
         )
         found = connection.exec_driver_sql(self._dialect(sql), (now_us + lease_us, now_us, count_max)).all()
-        return [(decode_outgoing(outgoing), attempts) for _, outgoing, attempts in sorted(found)]
+        readable: list[tuple[Outgoing, int]] = []
+        unreadable: list[tuple[str, int]] = []
+        for _, message_id, text, attempts in sorted(found):
+            outgoing = self._read(message_id, text)
+            if outgoing is None:
+                unreadable.append((message_id, attempts))
+            else:
+                readable.append((outgoing, attempts))
+        return readable, unreadable
+
+    def _read(self, message_id: str, text: str) -> Outgoing | None:
+        """What a row says; None if this version cannot read it, of which the log tells once."""
+        try:
+            return decode_outgoing(text)
+        except MessageFormatError as error:
+            with self._lock:
+                known = message_id in self._unreadable
+                if not known and len(self._unreadable) >= UNREADABLE_KNOWN_MAX:
+                    self._unreadable.clear()
+                self._unreadable.add(message_id)
+            if not known:
+                logger.error(
+                    "Message %s stays in the table legato_outbox: this version of Legato cannot read it. %s Start the "
+                    "version that wrote it, which sends it; or delete the row if nobody needs the message.",
+                    quoted(message_id),
+                    sentence(error),
+                )
+            return None
 
     def postpone(self, connection: Connection, message_id: str, due_us: int) -> None:
         """Have the next attempt at one made at that time."""

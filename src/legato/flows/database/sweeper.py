@@ -123,12 +123,14 @@ class Sweeper:
         with self._source.transaction() as work:
             connection = work.connection()
             with self._outbox.deleting(connection):
-                claimed = self._outbox.claim(connection, now_us, LEASE_US, CLAIMED_AT_ONCE_MAX)
+                claimed, unreadable = self._outbox.claim(connection, now_us, LEASE_US, CLAIMED_AT_ONCE_MAX)
+                for message_id, attempts in unreadable:
+                    self._outbox.postpone(connection, message_id, now_us + backoff_us(attempts))
                 work.commit()
         if claimed:
             logger.info("The outbox had %d messages that nobody had sent.", len(claimed))
             self._ship([(late(outgoing, now_us), attempts) for outgoing, attempts in claimed])
-        return len(claimed)
+        return len(claimed) + len(unreadable)
 
     def _ship(self, claimed: Sequence[tuple[Outgoing, int]]) -> None:
         outgoing = [one for one, _ in claimed]

@@ -199,6 +199,9 @@ _decoder = msgspec.json.Decoder(Envelope)
 _bundle_decoder = msgspec.json.Decoder(list[Envelope])
 _outgoing_decoder = msgspec.json.Decoder(Outgoing)
 
+UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+"""What msgspec raises of bytes that are not what is wanted; the last one of JSON that is nested too deep."""
+
 
 def encode(envelope: Envelope) -> str:
     """The JSON that is the body of the message."""
@@ -238,9 +241,13 @@ def _checked(decoder: msgspec.json.Decoder[Any], text: str | bytes) -> list[Enve
         raise MessageFormatError(f"This is not a message of a flow: {error}.") from error
     envelopes: list[Envelope] = decoded if isinstance(decoded, list) else [decoded]
     for envelope in envelopes:
-        if envelope.format != FORMAT:
-            raise MessageFormatError(f"The message is of format {envelope.format}; this version knows {FORMAT}.")
+        _check_format(envelope)
     return envelopes
+
+
+def _check_format(envelope: Envelope) -> None:
+    if envelope.format != FORMAT:
+        raise MessageFormatError(f"The message is of format {envelope.format}; this version knows {FORMAT}.")
 
 
 def encode_outgoing(outgoing: Outgoing) -> bytes:
@@ -248,6 +255,15 @@ def encode_outgoing(outgoing: Outgoing) -> bytes:
     return _encoder.encode(outgoing)
 
 
-def decode_outgoing(data: bytes) -> Outgoing:
-    """Decode a message from `encode_outgoing`."""
-    return _outgoing_decoder.decode(data)
+def decode_outgoing(data: str | bytes) -> Outgoing:
+    """Decode a message from `encode_outgoing`.
+
+    Raises:
+        MessageFormatError: it is none, or of a format that this version does not know.
+    """
+    try:
+        outgoing = _outgoing_decoder.decode(data)
+    except UNREADABLE as error:
+        raise MessageFormatError(f"This is no message of an outbox: {error}.") from error
+    _check_format(outgoing.envelope)
+    return outgoing
