@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from legato.amqp.names import FLOW_BUNDLE
-from legato.client import ConnectionFactory, Queue, TextMessage
+from legato.client import BytesMessage, ConnectionFactory, Queue, TextMessage
 from legato.flows import Context, Flows, Policy, RefuseMessage, Transaction
 from legato.flows.model.wire import envelopes_of
 from tests.integration.client.calling import until
@@ -133,6 +133,35 @@ def test_messages_of_other_programs_begin_flows_and_flows_send_such_messages(
     assert "item:0" in {message.correlation_id for message in came if message is not None}
     assert dead_letter(calm_pair.url, f"{prefix}Items.take").body == "no JSON"
     assert not [name for message in came if message is not None for name in message.properties if "legato" in name]
+
+
+@pytest.mark.parametrize(
+    "made",
+    [TextMessage(f'{{"unknown":{"[" * 100_000}{"]" * 100_000}}}'), BytesMessage(b'{"name":"\xff"}')],
+    ids=["deep", "not UTF-8"],
+)
+def test_json_of_another_program_that_nobody_can_read_is_a_dead_letter_and_the_worker_goes_on(
+    make_flows: Callable[..., Flows], calm_pair: BrokerPair, prefix: str, made: TextMessage | BytesMessage
+) -> None:
+    flows = make_flows(policy=Policy(concurrency=1))
+    endpoint = flows.endpoint("Items.take", plain=True)
+    taken: queue.SimpleQueue[int] = queue.SimpleQueue()
+
+    @endpoint.last_stage
+    def take(context: Context[None], item: dict[str, Any]) -> None:
+        taken.put(item["number"])
+
+    with ConnectionFactory(calm_pair.url).create_connection() as connection, connection.create_session() as session:
+        producer = session.create_producer(Queue(f"{prefix}Items.take"))
+        producer.send(made)
+        producer.send(TextMessage('{"number":2}'))
+        flows.start()
+        connection.start()
+        letter = session.create_consumer(Queue(f"DLQ.{prefix}Items.take")).receive(timeout_s=WAIT_S)
+    assert letter is not None
+    assert (letter.properties["legato_refused"], letter.properties["legato_attempts"]) == (True, 1)
+    assert str(letter.properties["JMS_LEGATO_EXCEPTION"]).startswith("MessageFormatError: ")
+    assert taken.get(timeout=WAIT_S) == 2
 
 
 def test_a_bundle_that_no_flow_has_made_is_a_dead_letter(

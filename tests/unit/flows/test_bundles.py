@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -10,14 +11,18 @@ from typing import Any
 import msgspec
 import pytest
 
+from legato.amqp.names import FLOW_BUNDLE
 from legato.client import BytesMessage, TextMessage
 from legato.errors import MessageFormatError, TransactionRolledBackError
 from legato.flows import Context, Flows, Policy
 from legato.flows.database.bundles import BUNDLE_BYTES_MAX, bundle, pieces
 from legato.flows.database.transactions import Database, Received
 from legato.flows.model.envelope import Envelope, Outgoing, Reach, decode_bundle
+from legato.flows.model.payloads import from_json, to_json
 from legato.flows.model.stage_run import Ran, run_stage
+from legato.flows.model.stash import MAGIC, read_stash
 from legato.flows.model.wire import as_message, count_in, envelopes_of
+from legato.flows.stages.records import decode_record
 from tests.unit.flows.making import envelope_to
 
 MADE_AT_MS = 1_700_000_000_000
@@ -110,6 +115,33 @@ def test_only_an_endpoint_that_says_so_takes_plain_messages() -> None:
         envelopes_of(message)
     with pytest.raises(MessageFormatError, match="JSON in messages with an id"):
         envelopes_of(BytesMessage(b""), "Orders.place")
+
+
+DEEP = b"[" * 100_000 + b"]" * 100_000
+
+
+@pytest.mark.parametrize(("name", "data"), [(b"unknown", DEEP), (b"to", b'"\xff"')], ids=["deep", "not UTF-8"])
+def test_json_that_is_nested_too_deep_or_is_no_utf_8_is_refused_as_any_other(name: bytes, data: bytes) -> None:
+    """A dead letter comes of a `MessageFormatError`; of another error, where a message is buried, a lost session."""
+    fields = b'{"%b":%b}' % (name, data)
+    message = BytesMessage(zlib.compress(b"[%b]" % fields))
+    message.set_property(FLOW_BUNDLE, 2)
+    with pytest.raises(MessageFormatError, match="not a message of a flow"):
+        envelopes_of(message)
+    with pytest.raises(MessageFormatError):
+        from_json(msgspec.Raw(data), Any)
+    with pytest.raises(MessageFormatError, match="stash cannot be read"):
+        read_stash(MAGIC + b'{"envelope":%b}' % fields)
+
+
+def test_what_is_nested_too_deep_is_not_sent_either() -> None:
+    nested: list[Any] = []
+    for _ in range(100_000):
+        nested = [nested]
+    with pytest.raises(MessageFormatError, match="cannot be sent as JSON"):
+        to_json(nested)
+    with pytest.raises(MessageFormatError, match="no record of a run"):
+        decode_record(f'{{"unknown":{DEEP.decode()}}}')
 
 
 # -- with an inbox

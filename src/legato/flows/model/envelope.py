@@ -237,7 +237,7 @@ def decode_bundle(data: bytes) -> list[Envelope]:
 def _checked(decoder: msgspec.json.Decoder[Any], text: str | bytes) -> list[Envelope]:
     try:
         decoded = decoder.decode(text)
-    except msgspec.DecodeError as error:
+    except UNREADABLE as error:
         raise MessageFormatError(f"This is not a message of a flow: {error}.") from error
     envelopes: list[Envelope] = decoded if isinstance(decoded, list) else [decoded]
     for envelope in envelopes:

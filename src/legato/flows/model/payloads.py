@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from legato.client.messages.json_text import is_class, is_model, json_text, read_json
-from legato.errors import StateVersionError
+from legato.errors import MessageFormatError, StateVersionError
 from legato.flows.model.envelope import Saved
 
 Upcaster = Callable[[dict[str, Any]], dict[str, Any]]
@@ -25,7 +25,7 @@ def to_json(value: object) -> msgspec.Raw:
     Raises:
         MessageFormatError: it cannot be.
     """
-    with contextlib.suppress(TypeError, ValueError):
+    with contextlib.suppress(TypeError, ValueError, RecursionError):
         return msgspec.Raw(msgspec.json.encode(value))
     return msgspec.Raw(json_text(value).encode())
 
@@ -36,9 +36,12 @@ def from_json(data: msgspec.Raw, kind: Any) -> Any:
     Raises:
         MessageFormatError: the JSON is not of this kind.
     """
-    with contextlib.suppress(msgspec.MsgspecError):
-        return msgspec.json.decode(data, type=kind)
-    return read_json(bytes(data), kind)
+    try:
+        with contextlib.suppress(msgspec.MsgspecError, UnicodeDecodeError):
+            return msgspec.json.decode(data, type=kind)
+        return read_json(bytes(data), kind)
+    except RecursionError as error:
+        raise MessageFormatError(f"The JSON is nested too deep: {error}.", linked=error) from error
 
 
 def load_state(saved: Saved, kind: Any, version: int, upcasters: Mapping[int, Upcaster], owner: str) -> Any:
@@ -63,7 +66,7 @@ def load_state(saved: Saved, kind: Any, version: int, upcasters: Mapping[int, Up
         raise StateVersionError(
             f"{owner}: the state is of version {saved.version}, this program knows {version}; start a newer one."
         )
-    fields = msgspec.json.decode(saved.data)
+    fields = from_json(saved.data, Any)
     for number in range(saved.version, version):
         if number not in upcasters:
             raise StateVersionError(

@@ -6,7 +6,7 @@ import msgspec
 
 from legato.errors import MessageFormatError
 from legato.flows.model.calls import Place
-from legato.flows.model.envelope import Envelope, Saved
+from legato.flows.model.envelope import UNREADABLE, Envelope, Saved
 
 MAGIC = b"LEGATO-FLOW-1\n"
 
@@ -51,5 +51,5 @@ def read_stash(data: bytes) -> Stash:
         raise MessageFormatError("These bytes are no stash of a flow.")
     try:
         return _decoder.decode(data[len(MAGIC) :])
-    except msgspec.DecodeError as error:
+    except UNREADABLE as error:
         raise MessageFormatError(f"This stash cannot be read: {error}.") from error

@@ -12,7 +12,7 @@ import msgspec
 from legato.amqp.names import FLOW_TRACE_ID
 from legato.client import DeliveryMode, Queue, Session, TextMessage
 from legato.errors import MessageFormatError
-from legato.flows.model.envelope import Envelope
+from legato.flows.model.envelope import UNREADABLE, Envelope
 from legato.flows.model.wire import PREFIX
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ def decode_record(text: str) -> RunRecord:
     """
     try:
         return _decoder.decode(text)
-    except msgspec.DecodeError as error:
+    except UNREADABLE as error:
         raise MessageFormatError(f"This is no record of a run: {error}.") from error
 
 
