@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import heapq
 import inspect
 import itertools
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
@@ -22,6 +24,9 @@ from legato.flows.model.payloads import from_json, to_json
 from legato.flows.model.stage_run import Ran, run_stage
 from legato.flows.stages.coroutines import complete
 from legato.flows.stages.failure_report import HOPELESS
+from legato.quoting import quoted
+
+logger = logging.getLogger(__name__)
 
 START_US = 1_767_225_600_000_000
 """The first of January 2026: tests that depend on a date say so."""
@@ -286,9 +291,13 @@ class FlowHarness:
         messaging = _Messaging(self._send)
         for ran in self.flows.level_of(stage).perform(stage.id, [Received(envelope, attempt)], run, messaging):
             for action in ran.after_commit:
-                done = action()
-                if inspect.iscoroutine(done):
-                    complete(done)
+                try:
+                    done = action()
+                    if inspect.iscoroutine(done):
+                        complete(done)
+                except (Exception, SystemExit, asyncio.CancelledError):
+                    # As by a worker; the end of the test itself goes through.
+                    logger.exception("%s: something to be done after the commit failed", quoted(stage.id))
 
     def _failed(self, due: _Due, stage: Stage | None, error: Exception) -> None:
         last = self.flows.policy_of(stage).deliveries_max if stage is not None else 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -168,3 +169,30 @@ def test_what_other_programs_would_get_is_kept_by_queue(flows: Flows) -> None:
     with FlowHarness(flows) as harness:
         harness.send("Orders.export", "tea")
         assert harness.messages == {"departures": [{"item": "tea"}]}
+
+
+@pytest.mark.parametrize("raised", [ValueError("no one"), SystemExit(3), asyncio.CancelledError()])
+def test_what_fails_after_the_commit_is_logged_and_the_stage_is_not_tried_again(
+    flows: Flows, caplog: pytest.LogCaptureFixture, raised: BaseException
+) -> None:
+    """As with a worker (`test_whatever_is_raised_after_a_commit_the_stage_goes_on`)."""
+    worked_on: list[int] = []
+    done: list[str] = []
+
+    @flows.terminator("Orders.tell")
+    def tell(context: Context[None], item: str) -> None:
+        async def fail() -> None:
+            raise raised
+
+        worked_on.append(context.delivery_count)
+        context.initiate("after").send("Mail", item)
+        context.after_commit(fail)
+        context.after_commit(lambda: done.append(item))
+
+    with FlowHarness(flows) as harness:
+        mails = harness.mock("Mail", lambda item: None)
+        harness.send("Orders.tell", "tea")
+        harness.assert_no_dead_letters()
+    assert (worked_on, mails.requests, done) == ([1], ["tea"], ["tea"])
+    assert "Orders.tell: something to be done after the commit failed" in caplog.text
+    assert type(raised).__name__ in caplog.text
