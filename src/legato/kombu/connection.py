@@ -245,7 +245,9 @@ class BrokerConnection:
             # With the loss, of which nobody is to be told any more.
             self._events = queue.Queue()
             receiving = self._receiving = self._new_receiving()
-            receiving.keep(kept)
+            if kept:
+                receiving.keep(kept)
+                receiving.renew()
         return receiving
 
     def _new_receiving(self) -> Receiving:

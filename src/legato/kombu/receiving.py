@@ -299,6 +299,8 @@ class Receiving:
         self._keepers: dict[str, Session] = {}
         self._leased: set[Binding] = set()
         self._renewing = asyncio.Lock()
+        self._returned = asyncio.Event()
+        """The connection was lost and is there again: bindings may have expired meanwhile."""
         self._renewal: asyncio.Task[None] | None = None
         self.unconfirmed: Counter[str] = Counter()
         """Acknowledgements that no broker has confirmed yet, by queue; of the event loop's thread."""
@@ -312,6 +314,7 @@ class Receiving:
     async def _connect(self, factory: ConnectionFactory) -> Connection:
         connection = await factory.create_connection()
         connection.exception_listener = self._on_exception
+        connection.failover_listener = lambda _: self._returned.set()
         connection.start()
         return connection
 
@@ -397,23 +400,29 @@ class Receiving:
         if session is not None:
             await session.close()
 
-    async def _renew(self) -> None:
-        with contextlib.suppress(JMSError):  # its connection is gone, of which the consumers tell
-            while True:
-                await asyncio.sleep(LEASE_S / RENEWALS_PER_LEASE)
-                async with self._connection.create_session() as session:
-                    try:
-                        async with self._renewing:
-                            await self._renew_all(session)
-                    except JMSError as error:
-                        log.warning("! Bindings of transient queues were not renewed: %s", sentence(error))
+    def renew(self) -> None:
+        """Have the bindings of its transient queues in the table again; returns when they are."""
+        self.result(self._renew_all())
 
-    async def _renew_all(self, session: Session) -> None:
-        producer = await session.create_producer(session.create_queue(TABLE))
-        for binding in tuple(self._leased):
-            await producer.send(
-                row_of(binding), time_to_live_ms=lease_ms(binding), delivery_mode=DeliveryMode.PERSISTENT
-            )
+    async def _renew(self) -> None:
+        while True:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._returned.wait(), LEASE_S / RENEWALS_PER_LEASE)
+            self._returned.clear()
+            try:
+                await self._renew_all()
+            except JMSError as error:
+                if self.lost or self._closed:
+                    return  # of the loss the consumers tell
+                log.warning("! Bindings of transient queues were not renewed: %s", sentence(error))
+
+    async def _renew_all(self) -> None:
+        async with self._renewing, self._connection.create_session() as session:
+            producer = await session.create_producer(session.create_queue(TABLE))
+            for binding in tuple(self._leased):
+                await producer.send(
+                    row_of(binding), time_to_live_ms=lease_ms(binding), delivery_mode=DeliveryMode.PERSISTENT
+                )
 
     def close(self) -> None:
         """Close the connection, and end the thread. May be called again."""

@@ -36,6 +36,7 @@ from tests.support.server import server
 WAIT_S = 60.0
 NOTHING_S = 0.1
 """So long nothing may come: by then the broker has answered other requests of the same connection."""
+LONG_S = 3600.0
 
 assert legato.kombu.Transport.driver_name == "legato"
 
@@ -198,13 +199,7 @@ def test_a_transient_queue_that_was_unbound_stays_so_when_its_other_bindings_are
         queue(channel).bind_to(exchange, key)
     queue(channel).unbind_from(prices, "tea")
     letters(channel).delete()
-    receiving = channel.connection.receiving
-
-    async def renew() -> None:
-        async with receiving._connection.create_session() as session:
-            await receiving._renew_all(session)
-
-    receiving.result(renew())
+    channel.connection.receiving.renew()
     assert [row for row in channel.list_bindings() if row[0] == "renewed"] == [("renewed", "renewed.prices", "milk")]
 
 
@@ -717,6 +712,31 @@ def test_a_crashed_process_leaves_no_binding_of_its_transient_queues() -> None:
             assert {binding.queue for binding in table.all()} == {"durable"}
 
 
+def forget_bindings(channel: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have the bindings that it declared with short leases expire, as they do in a long outage."""
+    until(lambda: not list(channel.list_bindings()))
+    monkeypatch.setattr("legato.kombu.bindings.LEASE_S", LONG_S)
+
+
+def test_bindings_that_expired_while_there_was_no_broker_are_there_as_soon_as_there_is_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A worker heard of nothing that it was told to do until their next renewal."""
+    monkeypatch.setattr("legato.kombu.receiving.LEASE_S", LONG_S)
+    monkeypatch.setattr("legato.kombu.bindings.LEASE_S", 0.01)
+    with server(tmp_path / "store") as lost, Connection(f"legato://127.0.0.1:{lost.port}") as client:
+        channel = client.default_channel
+        queue = Queue("worker", Exchange("control", "fanout"), auto_delete=True, durable=False, channel=channel)
+        queue.declare()
+        forget_bindings(channel, monkeypatch)
+        lost.kill()
+        lost.start()
+        until(lambda: list(channel.list_bindings()) == [("worker", "control", "")])
+        client.Producer().publish("end", exchange="control")
+        client.Producer().publish("soon", routing_key="worker", delivery_mode="transient")
+        assert [queue.get(no_ack=True).payload for _ in range(2)] == ["end", "soon"]
+
+
 def test_a_broadcast_whose_broker_is_lost_meanwhile_waits_only_a_moment(tmp_path: Path) -> None:
     """A worker's heartbeat waits in its main loop: one that was told to stop could not."""
     with server(tmp_path / "store") as lost:
@@ -766,8 +786,11 @@ def test_a_connection_that_gave_up_looking_for_a_broker_looks_again_when_it_is_u
             assert connection is client.connection
 
 
-def test_a_connection_in_a_pool_whose_receiving_half_gave_up_receives_again_when_it_is_used(tmp_path: Path) -> None:
-    """As Celery uses it for the replies to a question, and then no longer."""
+def test_a_connection_in_a_pool_whose_receiving_half_gave_up_receives_again_when_it_is_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As Celery uses it for the replies to a question, and then no longer; the bindings have expired meanwhile."""
+    monkeypatch.setattr("legato.kombu.bindings.LEASE_S", 0.01)
     options = {"reconnect_attempts": 3, "reconnect_delay_max_s": 0.01, "close_timeout_s": 0.3}
     with server(tmp_path / "store") as lost:
         url = f"legato://127.0.0.1:{lost.port}"
@@ -775,13 +798,16 @@ def test_a_connection_in_a_pool_whose_receiving_half_gave_up_receives_again_when
             replies = Queue("replies", Exchange("replies"), "r", auto_delete=True, durable=False)
             sink = Sink(client, replies, no_ack=True)
             sink.consumer.cancel()
+            forget_bindings(sink.channel, monkeypatch)
             lost.kill()
             until(lambda: client.connection._receiving.lost)
             lost.start()
             client.Producer().publish("durable", routing_key="tasks")
             again = Sink(client, replies, Queue("tasks"), no_ack=True)
             client.Producer().publish("tea", exchange="replies", routing_key="r")
-            assert sorted(payloads(again.take(2))) == ["durable", "tea"]
+            with Connection(url) as other:
+                other.Producer().publish("by name", routing_key="replies", delivery_mode="transient")
+            assert sorted(payloads(again.take(3))) == ["by name", "durable", "tea"]
 
 
 def _looks(connection: BrokerConnection) -> bool:
