@@ -17,7 +17,7 @@ from legato.client.aio import ConnectionFactory as AsyncConnectionFactory
 from legato.client.failover.uri import short_wait
 from legato.client.management import request
 from legato.errors import InvalidDestinationError, JMSError, JMSSecurityError
-from legato.kombu.bindings import Binding, BindingTable
+from legato.kombu.bindings import TYPES, Binding, BindingTable
 from legato.kombu.errors import BrokerAwayError, BrokerLostError, translated
 from legato.kombu.receiving import Puller, Quota, Receiving
 from legato.kombu.sending import MessageCopy, Sender
@@ -63,7 +63,8 @@ class BrokerConnection:
         self.channels: list[Channel] = []
         self.declared: dict[str, Binding] = {}
         """Queues that this connection declared, with their binding to the default exchange."""
-        self.exchange_types: dict[str, str] = {}
+        self.exchange_types = {f"amq.{kind}": kind for kind in TYPES}
+        """Of exchanges that it declared, and of those that are always there, which kombu never declares."""
         self.closed = False
         self._pid = os.getpid()
         self._lock = threading.RLock()

@@ -414,6 +414,19 @@ def test_queues_can_be_measured_purged_and_deleted(running: LocalBroker, connect
     assert caught.value.code == 404
 
 
+@pytest.mark.parametrize(("kind", "key"), [("direct", "a.b"), ("topic", "a.*"), ("fanout", "")])
+def test_the_exchanges_that_are_always_there_are_of_their_types(
+    kind: str, key: str, connect: Callable[..., Connection]
+) -> None:
+    channel = connect().channel()
+    exchange = Exchange(f"amq.{kind}", kind)
+    queue = Queue(f"of amq.{kind}", exchange, key, channel=channel)
+    queue.declare()
+    channel.exchange_declare(exchange.name, passive=True)
+    channel.Producer().publish("tea", exchange=exchange, routing_key="a.b")
+    assert queue.get(no_ack=True).payload == "tea"
+
+
 WORKER = """
 [[role]]
 name = "workers"
