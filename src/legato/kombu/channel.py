@@ -7,6 +7,7 @@ import logging
 import uuid
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
+from urllib.parse import unquote
 
 import msgspec
 from amqp.protocol import queue_declare_ok_t
@@ -18,7 +19,7 @@ from legato.errors import JMSError
 from legato.kombu.bindings import DIRECT, FANOUT, TOPIC, TYPES, Binding, BindingTable
 from legato.kombu.connection import BrokerConnection
 from legato.kombu.envelope import PRIORITY_MIN, TRANSIENT_MODE, ReceivedMessage, decode, encode, sending
-from legato.kombu.errors import NOT_FOUND, BrokerLostError, ChannelRefusedError, translated
+from legato.kombu.errors import NOT_FOUND, PRECONDITION_FAILED, BrokerLostError, ChannelRefusedError, translated
 from legato.kombu.receiving import Puller, Quota
 from legato.kombu.sending import MessageCopy
 from legato.quoting import quoted, sentence
@@ -82,19 +83,41 @@ class Channel(base.StdChannel):  # type: ignore[misc]
     # -- exchanges ---------------------------------------------------------------------------------------
 
     def exchange_declare(self, exchange: str = "", type: str = DIRECT, passive: bool = False, **_: Any) -> None:
-        """Remember an exchange's type; it needs nothing at the broker."""
+        """Remember an exchange's type; it needs nothing at the broker.
+
+        Raises:
+            ChannelRefusedError: its type is none; or it is to exist (`passive`) and does not (code 404): this
+                connection did not declare it, and no queue is bound to it.
+        """
+        if passive:
+            if exchange and exchange not in self.connection.exchange_types and not self._bindings_to(exchange):
+                raise ChannelRefusedError(
+                    f"There is no exchange {exchange!r}, or no queue was bound to it yet.", code=NOT_FOUND
+                )
+            return
         kind = type or DIRECT
         if kind not in TYPES:
             raise ChannelRefusedError(f"Exchange {exchange!r}: the types are {', '.join(TYPES)}, not {kind!r}.")
-        if not passive:
-            self.connection.exchange_types[exchange] = kind
+        self.connection.exchange_types[exchange] = kind
 
-    def exchange_delete(self, exchange: str, **_: Any) -> None:
-        """Remove an exchange with its bindings; its queues stay."""
+    def exchange_delete(self, exchange: str, if_unused: bool = False, **_: Any) -> None:
+        """Remove an exchange with its bindings; its queues stay.
+
+        Raises:
+            ChannelRefusedError: it is to be unused, and a queue is bound to it (code 406).
+        """
+        if if_unused and self._bindings_to(exchange):
+            raise ChannelRefusedError(
+                f"The exchange {exchange!r} is not deleted: queues are bound to it.", code=PRECONDITION_FAILED
+            )
         self.connection.exchange_types.pop(exchange, None)
         self.connection.let_go(lambda binding: binding.exchange == exchange)
         with self.connection.table() as table:
             table.remove_exchange(exchange)
+
+    def _bindings_to(self, exchange: str) -> set[Binding]:
+        with self.connection.table() as table:
+            return table.of_exchange(exchange)
 
     def exchange_bind(self, *_: Any, **__: Any) -> None:
         """Not available: exchanges are bound to queues only."""
@@ -156,10 +179,10 @@ class Channel(base.StdChannel):  # type: ignore[misc]
         """How many consumers a queue has; that of this channel's `basic_get` is none to kombu."""
         return int(view["consumers"]) - (name in self._getters)
 
-    def _manage(self, operation: str, name: str) -> Any:
+    def _manage(self, operation: str, name: str, kind: str = "queue") -> Any:
         with translated():
             try:
-                return request(self.connection.uri, operation, "queue", name)
+                return request(self.connection.uri, operation, kind, name)
             except JMSError as error:
                 if error.code is not None and error.code.isdecimal():
                     raise ChannelRefusedError(str(error), code=int(error.code)) from error
@@ -222,22 +245,23 @@ class Channel(base.StdChannel):  # type: ignore[misc]
     def queue_delete(self, queue: str, if_unused: bool = False, if_empty: bool = False, **_: Any) -> int:
         """Delete a queue with its bindings; returns how many messages it had, as far as that is known.
 
+        A transient queue is unused if no other connection has declared it either.
+
         Raises:
-            ChannelRefusedError: its user may not; its bindings stay.
+            ChannelRefusedError: it is to be unused or empty, and is not (code 406); or its user may not. Its bindings
+                stay.
         """
         binding = self._binding_of(queue)
         count = 0
-        if not binding.transient:
-            try:
-                if if_unused or if_empty:
-                    view = self._manage("read", queue)
-                    if (if_unused and self._consumers_of(queue, view)) or (if_empty and view["depth"]):
-                        return 0
+        try:
+            if if_unused or if_empty:
+                self._demand_idle(binding, unused=if_unused, empty=if_empty)
+            if not binding.transient:
                 count = int(self._manage("delete", queue).get("messages", 0))
-            except ChannelRefusedError as error:
-                if error.code != NOT_FOUND:
-                    raise
-                log.debug("= queue %s could not be deleted: there is none", quoted(queue))
+        except ChannelRefusedError as error:
+            if error.code != NOT_FOUND:
+                raise
+            log.debug("= queue %s could not be deleted: there is none", quoted(queue))
         self.connection.let_go(lambda binding: binding.queue == queue)
         with self.connection.table() as table:
             table.remove(queue=queue)
@@ -247,6 +271,26 @@ class Channel(base.StdChannel):  # type: ignore[misc]
                 getter.session.close()
         self.connection.release(queue)
         return count
+
+    def _demand_idle(self, binding: Binding, *, unused: bool, empty: bool) -> None:
+        """See that a queue may be deleted.
+
+        Raises:
+            ChannelRefusedError: it is not unused or empty as it is to be (code 406); or there is none (code 404).
+        """
+        name = binding.queue
+        if binding.transient:
+            named = self._manage("read", name, "topic")["subscription_names"]
+            # Others may subscribe to the topic too, which is nothing of kombu's.
+            own = [each for each in named if unquote(each.rpartition("/")[2]) == name]
+            views = [self._manage("read", each, "subscription") for each in own]
+        else:
+            views = [self._manage("read", name)]
+        consumers = sum(self._consumers_of(name, view) for view in views) - self.connection.keeps(name)
+        if unused and consumers > 0:
+            raise ChannelRefusedError(f"The queue {name!r} is not deleted: it is in use.", code=PRECONDITION_FAILED)
+        if empty and any(view["depth"] for view in views):
+            raise ChannelRefusedError(f"The queue {name!r} is not deleted: it is not empty.", code=PRECONDITION_FAILED)
 
     def after_reply_message_received(self, queue: str) -> None:
         """A queue for the replies of one request is done with."""

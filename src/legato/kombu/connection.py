@@ -137,6 +137,10 @@ class BrokerConnection:
         with self._used():
             self.receiving.keep(bindings)
 
+    def keeps(self, queue_name: str) -> bool:
+        """Whether it keeps a transient queue alive."""
+        return self._receiving is not None and self._receiving.keeps(queue_name)
+
     def let_go(self, gone: Callable[[Binding], bool]) -> None:
         """Bindings of transient queues are to be removed: renew them no longer."""
         with self._used():

@@ -19,6 +19,8 @@ from legato.errors import (
 
 NOT_FOUND = 404
 """AMQP 0.9.1's code for a queue or exchange that does not exist."""
+PRECONDITION_FAILED = 406
+"""AMQP 0.9.1's code for what is not deleted, since it is not unused or not empty as was asked for."""
 
 
 class BrokerLostError(ConnectionError):  # type: ignore[misc]

@@ -335,6 +335,10 @@ class Receiving:
         """The transient queues that it keeps alive, by their bindings."""
         return set(self._leased)
 
+    def keeps(self, queue: str) -> bool:
+        """Whether it keeps a queue alive: by a consumer that never receives."""
+        return queue in self._keepers
+
     def post(self, function: Callable[..., object], *arguments: object) -> None:
         """Call a function in the event loop's thread, soon."""
         with contextlib.suppress(RuntimeError):  # it is closed

@@ -398,20 +398,64 @@ def test_queues_can_be_measured_purged_and_deleted(running: LocalBroker, connect
     assert queue.purge() == 3
     assert running.waiting("managed") == 0
     channel.Producer().publish("x", exchange="managed", routing_key="m")
-    queue.delete(if_empty=True)
+    with refused(406, "not empty"):
+        queue.delete(if_empty=True)
     assert running.waiting("managed") == 1
     with connect().channel() as other:
         other.basic_consume("managed")
-        queue.delete(if_unused=True)
+        with refused(406, "in use"):
+            queue.delete(if_unused=True)
         assert running.waiting("managed") == 1
     until(lambda: queue.queue_declare(passive=True).consumer_count == 0)
     assert queue.delete(if_unused=True) == 1
     assert running.waiting("managed") == 0
     assert ("managed", "managed", "m") not in set(channel.list_bindings())
     assert Queue("never", channel=channel).purge() == 0
-    with pytest.raises(legato.kombu.ChannelRefusedError, match="never") as caught:
+    with refused(404, "never"):
         Queue("never", channel=channel).queue_declare(passive=True)
-    assert caught.value.code == 404
+
+
+@contextmanager
+def refused(code: int, why: str) -> Iterator[None]:
+    with pytest.raises(legato.kombu.ChannelRefusedError, match=why) as caught:
+        yield
+    assert caught.value.code == code
+
+
+def test_a_transient_queue_is_deleted_on_condition_that_it_is_unused_or_empty(
+    connect: Callable[..., Connection],
+) -> None:
+    channel, consuming, news = connect().channel(), connect(), Exchange("news of one", "fanout", durable=False)
+    queue = Queue("one/reader", news, auto_delete=True, durable=False, channel=channel)
+    queue.declare()
+    sink = Sink(consuming, queue, no_ack=True)
+    with refused(406, "in use"):
+        queue.delete(if_unused=True)
+    channel.Producer().publish("tea", exchange=news)
+    assert payloads(sink.take(1)) == ["tea"]
+    consuming.release()
+    channel.Producer().publish("milk", exchange=news)
+    with refused(406, "not empty"):
+        queue.delete(if_empty=True)
+    assert queue.get(no_ack=True).payload == "milk"
+    queue.delete(if_unused=True, if_empty=True)
+    assert "one/reader" not in {row[0] for row in channel.list_bindings()}
+
+
+def test_an_exchange_that_is_not_there_is_not_taken_for_one(connect: Callable[..., Connection]) -> None:
+    channel, other = connect().channel(), connect().channel()
+    exchange = Exchange("to be there", "topic")
+    with refused(404, "to be there"):
+        exchange(channel).declare(passive=True)
+    Queue("there", exchange, "key", channel=other).declare()
+    exchange(channel).declare(passive=True)
+    with refused(406, "bound"):
+        exchange(channel).delete(if_unused=True)
+    other.queue_unbind("there", exchange.name, "key")
+    exchange(other).declare(passive=True)
+    exchange(other).delete(if_unused=True)
+    with refused(404, "to be there"):
+        exchange(other).declare(passive=True)
 
 
 @pytest.mark.parametrize(("kind", "key"), [("direct", "a.b"), ("topic", "a.*"), ("fanout", "")])
