@@ -165,6 +165,15 @@ def test_a_segment_in_which_a_disk_has_changed_something_is_named(tmp_path: Path
     assert str(first) not in str(raised.value)
 
 
+def test_a_directory_that_is_called_like_a_url_is_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("file:x", "s3:y"):
+        ledger = ledger_of(history(), tmp_path / name)
+        assert asked(Path(name), "select count(*) as n from messages") == asked(
+            ledger, "select count(*) as n from messages"
+        )
+
+
 def test_no_flipped_bit_changes_an_answer(tmp_path: Path) -> None:
     sql = "select destination, message_id, state, producer, stored_at from messages order by all"
     segment = segments_of(ledger_of(history(), tmp_path, cut=100))[0]

@@ -68,6 +68,19 @@ def test_a_message_has_the_name_of_its_queue_times_and_a_boolean_and_is_there_on
     assert (types["open"], types["stored_at"], types["destination"]) == ("boolean", "timestamp", "varchar")
 
 
+def test_tables_in_a_directory_that_is_called_like_a_url_are_asked(
+    tables: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept_facts(tables, 0)
+    tables.rename(tables.parent / "file:x")
+    monkeypatch.chdir(tables.parent)
+    with LedgerQuery("file:x") as query:
+        assert query.table("select seq, open from silver order by seq").to_pylist() == [
+            {"seq": seq, "open": seq == 2} for seq in (0, 1, 2)
+        ]
+        assert query.table("select count(*) > 0 as some from facts").to_pylist() == [{"some": True}]
+
+
 def test_with_the_facts_that_were_kept_there_are_the_tables_of_a_ledger_too(tables: Path, tmp_path: Path) -> None:
     ledger = ledger_of(history(), tmp_path / "ledger")
     with LedgerQuery(ledger) as query:

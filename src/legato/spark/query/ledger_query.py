@@ -49,7 +49,9 @@ class LedgerQuery:
     """
 
     def __init__(self, ledger: Path | str | Mapping[str, Path]) -> None:
-        places = dict(ledger) if isinstance(ledger, Mapping) else {"": Path(ledger)}
+        given = ledger if isinstance(ledger, Mapping) else {"": Path(ledger)}
+        # Arrow takes a relative path for a URL if its first directory is called like one: `file:x`, `s3:y`.
+        places = {name: place.absolute() for name, place in given.items()}
         _check_groups(places)
         self._made: list[MadeTable] = []
         self._has_facts = True
