@@ -54,7 +54,7 @@ $(INSTALLED): requirements.lock pyproject.toml $(COMPILED)
 demo: $(INSTALLED) ## Flights through a broker that is killed twice; options in ARGS="--kills 3"
 	@$(BIN)/legato demo $(ARGS)
 
-test: $(INSTALLED) ## Everything before a push, in less than eight minutes
+test: $(INSTALLED) ## Everything before a push, in about eight minutes
 	@$(PYTEST_BESIDE_CHECK)
 
 test-full: $(INSTALLED) ## The same, slow tests too, and each property test with all of its examples
