@@ -24,6 +24,7 @@ from legato.store.segment_locks import alone_with, being_read, lock_of
 from legato.store.segment_names import SegmentSpan, exported_through, gaps, spans
 
 __all__ = [
+    "TABLES_ANEW",
     "LedgerLock",
     "SegmentSpan",
     "alone_with",
@@ -57,6 +58,9 @@ _DICTIONARY_COLUMNS += ["topic", "to_queue", "selector", "container", "tag"]
 
 
 _ROW_GROUPS_FROM_ROWS = 20_000
+_FROM_A_COPY = "Bring it back from a copy; without it, what it holds is missing from every account."
+TABLES_ANEW = "Let legato ledger run make the tables anew, in another directory, or bring the file back from a copy."
+"""What to do about a damaged file of the tables that are made of a ledger."""
 
 
 class LedgerLock:
@@ -183,31 +187,32 @@ def _forbidden(path: Path) -> str:
 
 
 @contextmanager
-def opened(segment: Path) -> Iterator[pq.ParquetFile]:
+def opened(path: Path, kind: str = "segment", advice: str = _FROM_A_COPY) -> Iterator[pq.ParquetFile]:
     """A segment, to be read in the block: what is not as it was written is noticed there.
 
     Segments of former versions have no checksums; in these only what cannot be decoded is noticed.
+
+    Args:
+        kind: what the error calls the file.
+        advice: what the error says is to be done.
 
     Raises:
         ConfigError: this user may not read it.
         StoreCorruptError: it is not as it was written.
     """
-    with _as_ours(segment), pq.ParquetFile(segment, page_checksum_verification=True) as file:
+    with _as_ours(path, kind, advice), pq.ParquetFile(path, page_checksum_verification=True) as file:
         yield file
 
 
 @contextmanager
-def _as_ours(segment: Path) -> Iterator[None]:
+def _as_ours(path: Path, kind: str = "segment", advice: str = _FROM_A_COPY) -> Iterator[None]:
     try:
         yield
     except PermissionError as error:
-        raise ConfigError(_forbidden(segment)) from error
+        raise ConfigError(_forbidden(path)) from error
     except (OSError, pa.ArrowException) as error:
         why = " ".join(str(error).split()).rstrip(". ")
-        raise StoreCorruptError(
-            f"The segment {segment} cannot be read: {why}. Bring it back from a copy; without it, what it holds is "
-            "missing from every account."
-        ) from error
+        raise StoreCorruptError(f"The {kind} {path} cannot be read: {why}. {advice}") from error
 
 
 def refuse_unreadable(segments: Iterable[Path]) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from legato.errors import ConfigError, StoreCorruptError
 from legato.spark.ledger.fact_schema import SCHEMA
 from legato.spark.ledger.ledger_groups import GROUP_COLUMN
-from legato.spark.ledger.segments import being_read, refuse_damaged, segments_of
+from legato.spark.ledger.segments import TABLES_ANEW, being_read, refuse_damaged, segments_of
 from legato.spark.query.files_read import FilesRead
 from legato.spark.query.made_tables import MadeTable, add_made_tables, described, is_made, made_files
 from legato.spark.query.views import FACTS, FACTS_SENTENCE, VIEWS
@@ -168,10 +168,7 @@ class LedgerQuery:
             except StoreCorruptError:
                 if not self._of_tables:
                     raise
-                raise StoreCorruptError(
-                    f"{file} is not as it was written. Let legato ledger run make the tables anew, in another "
-                    "directory, or bring the file back from a copy."
-                ) from None
+                raise StoreCorruptError(f"{file} is not as it was written. {TABLES_ANEW}") from None
 
     def table(self, sql: str) -> pa.Table:
         """The whole answer to a question.

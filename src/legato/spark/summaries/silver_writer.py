@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from legato.core.lanes import LANE_SHIFT
-from legato.errors import StoreCorruptError
+from legato.spark.ledger.segments import TABLES_ANEW, opened
 from legato.spark.runtime.worker_processes import Run
 from legato.spark.summaries.message_summary import MESSAGE, MESSAGE_TYPES
 from legato.spark.summaries.message_summary_numpy import (
@@ -264,15 +264,8 @@ def write_unmatched(share: Share) -> None:
 
 
 def _read(path: Path, columns: Sequence[str] | None = None) -> pa.Table:
-    try:
-        with pq.ParquetFile(path, page_checksum_verification=True) as file:
-            return file.read(columns=columns and list(columns), use_threads=False)
-    except (OSError, pa.ArrowException) as error:
-        why = " ".join(str(error).split()).rstrip(". ")
-        raise StoreCorruptError(
-            f"{path} cannot be read: {why}. Let legato ledger run make the tables anew, in another directory, or bring "
-            "the file back from a copy."
-        ) from error
+    with opened(path, "table's file", TABLES_ANEW) as file:
+        return file.read(columns=columns and list(columns), use_threads=False)
 
 
 def _read_keys(path: Path) -> Keys:
