@@ -153,6 +153,7 @@ def installed(
         (staged_batches, "asyncio", SimpleNamespace(get_running_loop=lambda: reading, gather=reading.gather)),
         (staged_batches, "path_of", lambda store, name, batch, stage: stage),
         (staged_batches, "read_stage", read_stage),
+        (staged_batches, "stages_through", lambda *_: []),
         (staged_batches, "remove_stages", lambda *_: None),
         (maintenance, "asyncio", SimpleNamespace(**_events())),
         (maintenance, "time", clock),

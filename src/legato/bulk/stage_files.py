@@ -139,11 +139,10 @@ def path_of(store: Path, transactional_id: str, batch: int, stage: str) -> Path:
 
 def write_stage(path: Path, records: Iterator[Record]) -> int:
     """Write a stage; it is durable when this returns. Returns how many messages it has."""
-    make_directory(path.parent)
     temporary = path.with_suffix(_UNFINISHED_SUFFIX)
     count = 0
     try:
-        with _open_spare(path.parents[2], temporary) or temporary.open("wb", buffering=0) as file:
+        with _open_new(path.parents[2], temporary) as file:
             for record in records:
                 said, pieces = (record.record, record.pieces) if isinstance(record, BlockRun) else (record, ())
                 spelled = _encoder.encode(said)
@@ -159,11 +158,23 @@ def write_stage(path: Path, records: Iterator[Record]) -> int:
     return count
 
 
+def _open_new(store: Path, path: Path) -> FileIO:
+    """A file to write to, and the directory that it is in."""
+    make_directory(path.parent)
+    try:
+        return _open_spare(store, path) or path.open("wb", buffering=0)
+    except FileNotFoundError:
+        # The directory of a sink that was away for long was swept just now; this one is not old.
+        make_directory(path.parent)
+        return path.open("wb", buffering=0)
+
+
 def _open_spare(store: Path, path: Path) -> FileIO | None:
     """A file to be written over, under another name from now on; None if there is none."""
     for spare in (store / SPARE_DIRECTORY).glob(f"*{SUFFIX}"):
-        # Another one may take it first.
+        # Another one may take it first, or sweep it: once it is a stage's it is not old.
         with suppress(FileNotFoundError):
+            os.utime(spare)
             spare.rename(path)
             return path.open("r+b", buffering=0)
     return None
@@ -237,17 +248,25 @@ def _view(path: Path) -> memoryview:
         return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
 
 
-def remove_stages(store: Path, transactional_id: str, through: int) -> None:
-    """Remove what was staged for batches up to `through`, or was to be: they are published, or never will be."""
+def stages_through(store: Path, transactional_id: str, batch: int) -> list[Path]:
+    """The files of what was staged until now for batches up to this one, or was to be."""
+    found = []
     for path in directory_of(store, transactional_id).glob("*"):
-        batch = path.name.partition("-")[0]
-        if not batch.isdecimal() or int(batch) > through:
-            continue
-        if path.suffix == SUFFIX:
-            _spare(path, store)
-        elif path.suffix == _UNFINISHED_SUFFIX:
+        number = path.name.partition("-")[0]
+        if number.isdecimal() and int(number) <= batch and path.suffix in (SUFFIX, _UNFINISHED_SUFFIX):
+            found.append(path)
+    return found
+
+
+def remove_stages(store: Path, paths: Sequence[Path]) -> None:
+    """Remove files of `stages_through`: their batches are published, or never will be."""
+    for path in paths:
+        if path.suffix == _UNFINISHED_SUFFIX:
             # Somebody may be writing to it: nobody else is to write over it.
             path.unlink(missing_ok=True)
+        # It may have become whole meanwhile.
+        if (whole := path.with_suffix(SUFFIX)).exists():
+            _spare(whole, store)
 
 
 def discard_stages(store: Path, transactional_id: str, batch: int, stages: Sequence[str]) -> None:

@@ -22,16 +22,22 @@ from legato.bulk.stage_files import (
     path_of,
     read_stage,
     remove_stages,
+    stages_through,
     sweep,
     write_stage,
 )
 from legato.errors import StoreCorruptError, StoreError
+from legato.store import directories
 from legato.store.blocks import Block
 
 RUN = BlockRun(RunRecord("q", 4, 2, 10, False, [7, 6]), [memoryview(b"a block"), memoryview(b"second")])
 MESSAGE = MessageRecord("t", True, 4, 0, 0, b"", "", "ID:1", b"body")
 TICKET = StageTicket("sink", 3, "a", 0.0)
 NOW_US = 1_700_000_000_000_000
+
+
+def remove_through(store: Path, batch: int) -> None:
+    remove_stages(store, stages_through(store, "sink", batch))
 
 
 def test_a_stage_is_read_as_it_was_written(tmp_path: Path) -> None:
@@ -78,7 +84,7 @@ def test_what_is_published_or_given_up_goes_and_nothing_else(tmp_path: Path) -> 
         write_stage(path_of(tmp_path, "sink", batch, "a"), iter([RUN]))
     write_stage(path_of(tmp_path, "sink", 3, "b"), iter([RUN]))
     write_stage(path_of(tmp_path, "other", 0, "a"), iter([RUN]))
-    remove_stages(tmp_path, "sink", 2)
+    remove_through(tmp_path, 2)
     discard_stages(tmp_path, "sink", 3, ["b", "nothing"])
     assert [path.name for path in (tmp_path / "stages" / "sink").iterdir()] == ["000000000003-a.stage"]
     assert len(list((tmp_path / "stages" / "other").iterdir())) == 1
@@ -110,11 +116,28 @@ def unfinished(tmp_path: Path, batch: int, stage: str) -> Path:
 def test_what_killed_processes_left_goes_with_its_batch(tmp_path: Path) -> None:
     """It stayed as long as its sink came back: up to gigabytes at each failover."""
     left = [unfinished(tmp_path, batch, "a.b") for batch in (1, 2, 3, 10**12 + 1)]
-    remove_stages(tmp_path, "sink", 2)
+    remove_through(tmp_path, 2)
     assert [path.exists() for path in left] == [False, False, True, True]
     assert not (tmp_path / stage_files.SPARE_DIRECTORY).exists(), "somebody may write to it still"
-    remove_stages(tmp_path, "sink", 10**12)
+    remove_through(tmp_path, 10**12)
     assert [path.exists() for path in left] == [False, False, False, True]
+
+
+def test_what_is_staged_later_for_a_published_batch_stays(tmp_path: Path) -> None:
+    write_stage(path_of(tmp_path, "sink", 0, "a"), iter([RUN]))
+    finished = unfinished(tmp_path, 0, "b")
+    published = stages_through(tmp_path, "sink", 0)
+    again, loser = path_of(tmp_path, "sink", 0, "c"), finished.rename(finished.with_suffix(".stage"))
+
+    def records() -> Iterator[Record]:
+        yield MESSAGE
+        remove_stages(tmp_path, published)
+        yield RUN
+
+    write_stage(again, records())
+    assert read_stage(again) == [MESSAGE, RUN]
+    assert list(again.parent.iterdir()) == [again]
+    assert not loser.exists(), "it was staged for the batch, and is whole now"
 
 
 def test_of_a_sink_that_goes_on_only_old_files_are_swept(tmp_path: Path) -> None:
@@ -147,11 +170,50 @@ def test_a_stage_that_becomes_whole_meanwhile_is_in_nobodys_way(
     assert not other.exists()
 
 
+@pytest.mark.parametrize("has_spare", [False, True])
+def test_a_sink_that_comes_back_as_its_directory_is_swept_has_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_spare: bool
+) -> None:
+    """The sweep came between the look at the directory and the file in it: no such file or directory."""
+    path = path_of(tmp_path, "sink", 1, "a")
+    write_stage(path_of(tmp_path, "sink", 0, "a"), iter([RUN]))
+    remove_through(tmp_path, 0)
+    if not has_spare:
+        next((tmp_path / stage_files.SPARE_DIRECTORY).iterdir()).unlink()
+    make_old(path.parent)
+    swept: list[int] = []
+
+    def make_directory(directory: Path) -> None:
+        directories.make_directory(directory)
+        if not swept:
+            swept.append(sweep(tmp_path, 3600))
+            assert not directory.exists()
+
+    monkeypatch.setattr(stage_files, "make_directory", make_directory)
+    write_stage(path, iter([RUN, MESSAGE]))
+    assert read_stage(path) == [RUN, MESSAGE]
+
+
+def test_a_file_that_is_written_over_is_not_old(tmp_path: Path) -> None:
+    """It was as old as what was in it before, until the first row came: the sweep took it."""
+    write_stage(path_of(tmp_path, "sink", 0, "a"), iter([RUN]))
+    remove_through(tmp_path, 0)
+    make_old(*(tmp_path / stage_files.SPARE_DIRECTORY).iterdir())
+
+    def records() -> Iterator[Record]:
+        assert sweep(tmp_path, 3600) == 0
+        yield MESSAGE
+
+    path = path_of(tmp_path, "sink", 1, "a")
+    write_stage(path, records())
+    assert read_stage(path) == [MESSAGE]
+
+
 def test_the_files_of_published_batches_are_written_over(tmp_path: Path) -> None:
     first, second = path_of(tmp_path, "sink", 0, "a"), path_of(tmp_path, "other", 1, "b")
     write_stage(first, iter([RUN, MESSAGE, RUN]))
     file = first.stat().st_ino
-    remove_stages(tmp_path, "sink", 0)
+    remove_through(tmp_path, 0)
     assert write_stage(second, iter([MESSAGE])) == 1
     assert second.stat().st_ino == file
     assert read_stage(second) == [MESSAGE], "what is behind its end is of the former stage"
@@ -162,7 +224,7 @@ def test_the_files_of_published_batches_are_written_over(tmp_path: Path) -> None
 def test_a_stage_that_breaks_off_takes_the_file_with_it_that_it_wrote_over(tmp_path: Path) -> None:
     path = path_of(tmp_path, "sink", 0, "a")
     write_stage(path, iter([RUN, MESSAGE]))
-    remove_stages(tmp_path, "sink", 0)
+    remove_through(tmp_path, 0)
 
     def records() -> Iterator[Record]:
         yield RUN
@@ -178,7 +240,7 @@ def test_no_more_is_kept_to_be_written_over_than_is_worth_it(tmp_path: Path, mon
         write_stage(path_of(tmp_path, "sink", 0, stage), iter([RUN]))
     size = path_of(tmp_path, "sink", 0, "a").stat().st_size
     monkeypatch.setattr(stage_files, "SPARE_BYTES_MAX", 2 * size)
-    remove_stages(tmp_path, "sink", 0)
+    remove_through(tmp_path, 0)
     assert len(list((tmp_path / stage_files.SPARE_DIRECTORY).iterdir())) == 2
     make_old(*(tmp_path / stage_files.SPARE_DIRECTORY).iterdir(), tmp_path / stage_files.SPARE_DIRECTORY)
     assert sweep(tmp_path, 3600) == 2
@@ -189,7 +251,7 @@ def test_files_that_cannot_be_kept_go(tmp_path: Path) -> None:
     (tmp_path / stage_files.SPARE_DIRECTORY).write_bytes(b"in its place")
     path = path_of(tmp_path, "sink", 0, "a")
     write_stage(path, iter([RUN]))
-    remove_stages(tmp_path, "sink", 0)
+    remove_through(tmp_path, 0)
     assert not path.exists()
 
 

@@ -22,6 +22,7 @@ from legato.bulk.stage_files import (
     path_of,
     read_stage,
     remove_stages,
+    stages_through,
 )
 from legato.bulk.stored_stages import checked
 from legato.core.broker import Broker
@@ -51,16 +52,21 @@ _READERS = 8
 
 
 class Publishing(Pending):
-    """A batch whose publication is under way; `published` is called when it is durable."""
+    """A batch whose publication is under way; `published` is called when it is durable.
 
-    def __init__(self, transactional_id: str, batch: int, published: Callable[[str, int], None]) -> None:
+    Attributes:
+        files: which are needed no more then.
+    """
+
+    def __init__(self, transactional_id: str, batch: int, published: Callable[[list[Path]], None]) -> None:
         super().__init__(transactional_id, "published")
         self.transactional_id = transactional_id
         self.batch = batch
+        self.files: list[Path] = []
         self._published = published
 
     def finish(self, count: int) -> None:
-        self._published(self.transactional_id, self.batch)
+        self._published(self.files)
         super().finish(count)
 
 
@@ -224,15 +230,21 @@ class Stages:
             )
 
     async def _read(self, pending: Publishing, stages: list[str]) -> list[Record]:
-        """Read the staged records; several threads read, each some of the stages."""
+        """Read the staged records; several threads read, each some of the stages.
+
+        What is staged after the answer is another attempt's, also if it is for the same batch: it is to stay. So the
+        files that go with the batch are looked for now.
+        """
         loop = asyncio.get_running_loop()
         part = -(-len(stages) // _READERS) or 1
+        parts = [stages[begin : begin + part] for begin in range(0, len(stages), part)] or [[]]
 
         def read(some: list[str]) -> list[Record]:
+            if some is parts[0]:
+                pending.files = stages_through(self._store, pending.transactional_id, pending.batch)
             paths = [(stage, self._path(pending.transactional_id, pending.batch, stage)) for stage in some]
             return [record for stage, path in paths for record in checked(stage, read_stage(path))]
 
-        parts = [stages[begin : begin + part] for begin in range(0, len(stages), part)]
         found = await asyncio.gather(*[loop.run_in_executor(None, read, some) for some in parts])
         return [record for records in found for record in records]
 
@@ -271,10 +283,10 @@ class Stages:
         traits = Traits(record.priority, record.expires_us, record.deliver_us, record.group, False, record.duplicate_id)
         return StagedMessage(node, record.body, record.message_id, traits)
 
-    def _published(self, transactional_id: str, batch: int) -> None:
+    def _published(self, files: list[Path]) -> None:
         """The batch is durable: what was staged for it, and for those before it, is needed no more."""
         loop = asyncio.get_running_loop()
-        loop.run_in_executor(None, remove_stages, self._store, transactional_id, batch)
+        loop.run_in_executor(None, remove_stages, self._store, files)
 
     def _discard(self, arguments: dict[str, Any]) -> Any:
         """Give stages up; those of a batch that was published are gone already."""
