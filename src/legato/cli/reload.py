@@ -17,7 +17,7 @@ def reload(url: UrlOption = URL_DEFAULT) -> None:
 
     Settings of addresses, users, roles, limits, certificates and the map of groups take effect at once, others after a
     restart: those that were changed are named. SIGHUP does the same. Only the primary can be asked: a backup reads its
-    own configuration when it gets SIGHUP, and takes over with what it has read; the command names those that there are.
+    own configuration when it takes over and when it gets SIGHUP; the command names those that there are.
 
     Example: legato reload
     """
@@ -29,8 +29,9 @@ def reload(url: UrlOption = URL_DEFAULT) -> None:
     with suppress(JMSError):  # What was asked for is done.
         backups = ask(url).get("failover", {}).get("backups", [])
         if backups:
-            who, them = ("backups", "them") if len(backups) > 1 else ("backup", "it")
-            told = (
-                f"the {who} at {', '.join(map(quoted, backups))} did not: send {them} SIGHUP, as systemctl reload does"
-            )
-            say(told, fg=typer.colors.YELLOW)
+            where, later = ", ".join(map(quoted, backups)), "to hear of mistakes in it now, send it SIGHUP"
+            who = f"the backup at {where} reads its own when it takes over"
+            if len(backups) > 1:
+                who = f"the backups at {where} read theirs when they take over"
+                later = "to hear of mistakes in them now, send them SIGHUP"
+            say(f"{who}; {later}, as systemctl reload does")

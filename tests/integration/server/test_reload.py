@@ -44,6 +44,41 @@ def test_a_backup_takes_over_with_the_settings_it_read_last(tmp_path: Path) -> N
         assert manager.ask("READ", "orders")[1]["settings"]["maximum_deliveries"] == 3
 
 
+def test_a_backup_that_was_not_told_takes_over_with_the_settings_of_then(tmp_path: Path) -> None:
+    """It took over with those that it had begun with, and what the primary had been told to read was undone."""
+    file = tmp_path / "legato.toml"
+    file.write_text("[limits]\nname_bytes = 100\n")
+    store, flags = tmp_path / "store", ("--config", str(file))
+    with server(store, *flags) as primary, server(store, *flags) as backup:
+        assert backup.role == "backup"
+        file.write_text('[[address]]\nmatch = "orders"\nmaximum_deliveries = 3\n[limits]\nname_bytes = 20\n')
+        primary.kill()
+        backup.wait_for_role("active")
+        manager = Manager(AmqpPeer(backup.port))
+        manager.ask("CREATE", "orders")
+        assert manager.ask("READ", "orders")[1]["settings"]["maximum_deliveries"] == 3
+        assert manager.ask("CREATE", "orders.of.the.whole.world")[0] == 400
+
+
+def test_what_a_primary_has_read_holds_when_it_is_the_primary_again(tmp_path: Path) -> None:
+    """Those of addresses were again as they had been when it began."""
+    file = tmp_path / "legato.toml"
+    file.write_text("")
+    store, flags = tmp_path / "store", ("--config", str(file))
+    with server(store, *flags) as first, server(store, *flags) as second:
+        url = f"amqp://127.0.0.1:{first.port},127.0.0.1:{second.port}"
+        file.write_text('[[address]]\nmatch = "orders"\nmaximum_deliveries = 3\n')
+        assert run_legato("reload", "--url", url).returncode == 0
+        file.write_text("[server]\nlisen = 1\n")
+        for successor in (second, first):
+            until(lambda: ask(url)["failover"]["backups"] != [])
+            assert run_legato("switchover", "--url", url).returncode == 0
+            successor.wait_for_role("active")
+        manager = Manager(AmqpPeer(first.port))
+        manager.ask("CREATE", "orders")
+        assert manager.ask("READ", "orders")[1]["settings"]["maximum_deliveries"] == 3
+
+
 def test_a_backup_keeps_its_settings_if_the_new_ones_cannot_be_used(tmp_path: Path) -> None:
     file = tmp_path / "legato.toml"
     file.write_text("")
@@ -80,7 +115,7 @@ def test_changes_that_need_a_restart_are_named(tmp_path: Path) -> None:
 
 
 def test_whoever_reloads_is_told_of_the_backups_that_did_not(tmp_path: Path) -> None:
-    """The address settings of before were in force again after a switchover, and nobody had said so."""
+    """Nobody knew that their configuration had mistakes before they had taken over."""
     file = tmp_path / "legato.toml"
     file.write_text("")
     store, flags = tmp_path / "store", ("--config", str(file))
@@ -91,7 +126,8 @@ def test_whoever_reloads_is_told_of_the_backups_that_did_not(tmp_path: Path) -> 
             until(lambda: ask(url)["failover"]["backups"] == [where])
             assert run_legato("reload", "--url", url).stdout == (
                 "the broker has read its configuration again\n"
-                f"the backup at {where} did not: send it SIGHUP, as systemctl reload does\n"
+                f"the backup at {where} reads its own when it takes over; "
+                "to hear of mistakes in it now, send it SIGHUP, as systemctl reload does\n"
             )
             backup.kill()
             until(lambda: ask(url)["failover"]["backups"] == [])

@@ -19,6 +19,14 @@ _CERTIFICATES = ("certificate", "key", "client_ca", "client_crl", "client_certif
 """Of `[tls]`, which hold from a reload on where there was TLS before, and is."""
 
 
+def renew(config: Config, now: Config) -> None:
+    """Let hold from now on what a reload takes over of `now`."""
+    for name in _READ_AGAIN:
+        setattr(config, name, getattr(now, name))
+    if config.tls.certificate and now.tls.certificate:
+        config.tls = now.tls
+
+
 def tell_restart(started: dict[str, Any], now: Config) -> list[str]:
     """The settings, as `section.key`, that differ and hold only when the broker starts again; the log is told, too.
 

@@ -19,7 +19,7 @@ from legato.ha.watcher import Intervals
 from legato.quoting import sentence
 from legato.replication.arbiter import LogArbiter
 from legato.server.config.configuration import Config
-from legato.server.config.restart import given, tell_restart
+from legato.server.config.restart import given, renew, tell_restart
 from legato.server.config.secret_files import make_private
 from legato.server.identity.certificates import tls_context
 from legato.server.identity.users import Users
@@ -253,21 +253,24 @@ class Runtime:
             self._reload_waits = False
             self._reload()
 
-    def _renew_access(self) -> None:
-        """Who was removed while this was a backup is not let in by it, nor may do what was taken from its roles."""
+    def _renew_settings(self) -> None:
+        """What a primary was told to read again while this was a backup holds here, too.
+
+        So who was removed is not let in by it, nor may do what was taken from its roles.
+        """
         try:
             config = self._read_config()
             users = self._users.renewed(config)
             see_usable(config, users, self._config)
         except ConfigError as error:
-            log.error("! the roles were not read again: %s", error)
+            log.error("! the settings of addresses, limits and roles were not read again: %s", error)
             try:
                 users = self._users.renewed(self._config)
             except ConfigError as error:
                 log.error("! the users were not read again: %s", error)
                 return
         else:
-            self._config.auth, self._config.role = config.auth, config.role
+            renew(self._config, config)
         self._users = users
 
     def _turn(self, event: Event, *, tell: bool = True) -> None:
@@ -361,7 +364,7 @@ class Runtime:
         await outlive_holder(self._lock, self._config.store_directory, self._stop)
         if self._stop.is_set():
             return
-        self._renew_access()
+        self._renew_settings()
         if takeover.cause != STARTED:
             try:
                 tls = tls_context(self._config.tls)

@@ -30,7 +30,7 @@ from legato.server.access.roles import read_roles
 from legato.server.config.addresses import Addresses
 from legato.server.config.configuration import Config, check_intervals, memory_mark
 from legato.server.config.group_maps import last_group_map
-from legato.server.config.restart import given, tell_restart
+from legato.server.config.restart import given, renew, tell_restart
 from legato.server.connections.handshake import Handshake
 from legato.server.connections.reconnect_pacing import ReconnectPacing
 from legato.server.connections.turns import Turns
@@ -521,18 +521,16 @@ class Service:
         users = self.authentication.users.renewed(config)
         see_usable(config, users, self.config)
         permissions = read_roles(config.role)
+        tls = tls_context(config.tls) if self.config.tls.certificate else None
         self.renew_map(config)
+        renew(self.config, config)
         self.addresses.replace(Addresses(config.address))
-        self.config.auth = config.auth
-        if self.config.tls.certificate and (tls := tls_context(config.tls)) is not None:
-            self.config.tls = config.tls
+        if tls is not None:
             self._owner.use_tls(tls)
             self.certificate_expires_s = expires_s(config.tls.certificate)
             for said in expiry_warnings(config.tls.certificate):
                 log.warning("! %s", said)
         self.authentication.replace(self.config, users)
-        self.config.role = config.role
-        self.config.limits = config.limits
         self.accounts.replace(config.limits)
         self.timeouts.slow_consumer_s = config.limits.slow_consumer_s
         self.memory.mark.mark_bytes = memory_mark(config.limits)
