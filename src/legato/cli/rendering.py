@@ -185,7 +185,8 @@ def memory_lines(memory: dict[str, Any]) -> list[str]:
 
 def member_line(member: dict[str, Any]) -> str:
     """A process of a store, in a line."""
-    epoch = f", epoch {member['epoch']}" if member["epoch"] else ""
+    # That of a backup is the last one in which it was the primary, as if it were behind the one that serves.
+    epoch = f", epoch {member['epoch']:,}" if member["epoch"] and member["role"] != "backup" else ""
     since = clock_time(member["since_us"])
     stopped = "; it is stopped: continue it (SIGCONT) or end it" if member.get("stopped") else ""
     return f"{member['role']}: process {member['pid']} at {quoted(member['listen'])}{epoch}, since {since}{stopped}"

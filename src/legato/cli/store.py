@@ -10,7 +10,7 @@ import typer
 from legato.cli.commands import Commands
 from legato.cli.confirmation import messages
 from legato.cli.options import JsonOption
-from legato.cli.output import say, say_json
+from legato.cli.output import counted, say, say_json
 from legato.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -76,8 +76,8 @@ def backup(
         say_json({"manifest": msgspec.to_builtins(manifest), "contents": msgspec.to_builtins(contents)})
         return
     say(
-        f"backed up {store} as of commit {manifest.log_position} of epoch {manifest.epoch}: "
-        f"{manifest.data_bytes:,} bytes, {len(manifest.segments)} ledger segments"
+        f"backed up {store} as of commit {manifest.log_position:,} of epoch {manifest.epoch:,}: "
+        f"{manifest.data_bytes:,} bytes, {counted(len(manifest.segments), 'ledger segment')}"
     )
     if contents is not None:
         say(f"verified {to}: {_sentence(contents)}")
@@ -97,7 +97,7 @@ def restore(
 
     _see_that_it_can_be_named(store)
     manifest = backups.restore(backup, store)
-    say(f"restored {store} as of commit {manifest.log_position} of epoch {manifest.epoch}")
+    say(f"restored {store} as of commit {manifest.log_position:,} of epoch {manifest.epoch:,}")
     if manifest.format != FORMAT_VERSION:
         say(f"it has format {manifest.format}: the first broker that serves from it brings it to {FORMAT_VERSION}")
 
@@ -148,6 +148,7 @@ def _sentence(contents: Contents) -> str:
     else:
         log = "its log is empty: a ledger has what it held" if last else "its log is empty"
     return (
-        f"{messages(contents.messages)} of {contents.message_bytes:,} bytes in {contents.queues:,} queues and topics, "
-        f"as of commit {last:,} of epoch {contents.epoch}; {log}"
+        f"{messages(contents.messages)} of {contents.message_bytes:,} bytes in {contents.queues:,} "
+        f"{'queue or topic' if contents.queues == 1 else 'queues and topics'}, "
+        f"as of commit {last:,} of epoch {contents.epoch:,}; {log}"
     )

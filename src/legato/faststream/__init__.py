@@ -16,6 +16,12 @@ async def bill(order: Order) -> Invoice: ...
 A message is acknowledged when its function returns; when it raises, it is delivered again after a pause.
 """
 
+from importlib.util import find_spec
+
+if find_spec("faststream") is None:
+    # Without a name: that is the sign of an error that is for the user (`legato.cli.failures`).
+    raise ImportError("legato.faststream needs faststream: pip install 'legato[faststream]'.")
+
 from legato.faststream.annotations import LegatoMessage
 from legato.faststream.broker import LegatoBroker
 from legato.faststream.publisher import LegatoPublisher

@@ -82,13 +82,21 @@ _HOMES = {
     "start_session": "runtime.session",
     "write_report": "report.audit_page",
 }
+_EXTRAS = {"pyspark": "spark", "jinja2": "spark", "pyarrow": "query", "numpy": "query"}
+"""Which extra has each package that may be missing."""
 
 
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     module, _, original = _HOMES[name].partition(":")
-    value = getattr(import_module(f"{__name__}.{module}"), original or name)
+    try:
+        value = getattr(import_module(f"{__name__}.{module}"), original or name)
+    except ModuleNotFoundError as error:
+        if extra := _EXTRAS.get((error.name or "").partition(".")[0]):
+            # Without a name: that is the sign of an error that is for the user (`legato.cli.failures`).
+            raise ImportError(f"legato.spark.{name} needs {error.name}: pip install 'legato[{extra}]'.") from error
+        raise
     globals()[name] = value
     return value
 

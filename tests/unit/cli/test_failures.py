@@ -3,6 +3,7 @@
 import ast
 import logging
 import re
+import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
@@ -79,6 +80,26 @@ def test_a_file_that_is_not_there_is_named() -> None:
         "tea.txt: No such file or directory.",
         EXIT_FAILED,
     )
+
+
+@pytest.mark.parametrize(
+    ("package", "program", "extra"),
+    [
+        ("faststream", "import legato.faststream", "faststream"),
+        ("kombu", "import legato.kombu", "celery"),
+        ("pyspark", "from legato.spark import start_session", "spark"),
+        ("pyarrow", "from legato.spark import LedgerQuery", "query"),
+    ],
+)
+def test_a_program_without_the_package_of_an_extra_is_told_which_to_install(
+    package: str, program: str, extra: str
+) -> None:
+    """It was a bare ModuleNotFoundError."""
+    blocked = f"import sys; sys.modules['{package}'] = None; {program}"
+    done = subprocess.run([sys.executable, "-c", blocked], capture_output=True, text=True, check=False)
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith("ImportError: ")
+    assert last.endswith(f" needs {package}: pip install 'legato[{extra}]'.")
 
 
 @pytest.mark.parametrize("bug", [ValueError("x"), ModuleNotFoundError("No module named 'legatto'", name="legatto")])

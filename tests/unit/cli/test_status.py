@@ -2,7 +2,7 @@
 
 import pytest
 
-from legato.cli.rendering import broker_lines
+from legato.cli.rendering import broker_lines, member_line
 from legato.cli.status import HANDING_OVER, PRIMARY, show_one_primary
 from legato.ha.roles import Role
 
@@ -22,6 +22,13 @@ def test_a_broker_that_answers_and_one_that_is_recorded_are_not_both_the_primary
 
 def test_the_roles_are_spelled_as_brokers_spell_them() -> None:
     assert (PRIMARY, HANDING_OVER) == (Role.PRIMARY, Role.HANDING_OVER)
+
+
+def test_a_backup_that_was_the_primary_once_does_not_look_as_if_it_were_behind() -> None:
+    member = {"role": "primary", "pid": 1, "listen": "localhost:5672", "epoch": 2, "since_us": 0}
+    assert member_line(member) == "primary: process 1 at localhost:5672, epoch 2, since 1970-01-01 00:00:00 UTC"
+    member["role"] = "backup"
+    assert member_line(member) == "backup: process 1 at localhost:5672, since 1970-01-01 00:00:00 UTC"
 
 
 @pytest.mark.parametrize(
