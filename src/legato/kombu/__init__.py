@@ -10,13 +10,13 @@ app = Celery("shop", broker="legato://one:5672,two:5672")
 `legatos://` is TLS. Options of the connection follow the `?` as they do for `legato.client`.
 """
 
-from importlib.util import find_spec
-
-if find_spec("kombu") is None:
+try:
+    from kombu.transport import TRANSPORT_ALIASES
+except ModuleNotFoundError as error:
+    if error.name != "kombu":
+        raise
     # Without a name: that is the sign of an error that is for the user (`legato.cli.failures`).
-    raise ImportError("legato.kombu needs kombu: pip install 'legato[celery]'.")
-
-from kombu.transport import TRANSPORT_ALIASES
+    raise ImportError("legato.kombu needs kombu: pip install 'legato[celery]'.") from error
 
 from legato.kombu.channel import Channel
 from legato.kombu.errors import BrokerLostError, ChannelRefusedError

@@ -102,6 +102,13 @@ def test_a_program_without_the_package_of_an_extra_is_told_which_to_install(
     assert last.endswith(f" needs {package}: pip install 'legato[{extra}]'.")
 
 
+@pytest.mark.parametrize("program", ["import kombu, legato.kombu", "import celery, legato.kombu"])
+def test_a_program_that_has_imported_kombu_gets_its_transport(program: str) -> None:
+    """kombu replaces its module by one that has no `__spec__`: to ask whether it can be found is an error then."""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 @pytest.mark.parametrize("bug", [ValueError("x"), ModuleNotFoundError("No module named 'legatto'", name="legatto")])
 def test_a_bug_is_not_explained_away(bug: Exception) -> None:
     assert explain(bug) is None
