@@ -13,7 +13,7 @@ app = Celery("shop", broker="legato://one:5672,two:5672")
 try:
     from kombu.transport import TRANSPORT_ALIASES
 except ModuleNotFoundError as error:
-    if error.name != "kombu":
+    if not (error.name or "").startswith("kombu"):
         raise
     # Without a name: that is the sign of an error that is for the user (`legato.cli.failures`).
     raise ImportError("legato.kombu needs kombu: pip install 'legato[celery]'.") from error
