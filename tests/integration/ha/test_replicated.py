@@ -33,6 +33,8 @@ from legato.store.commit_records import CommitRecord, decode
 from legato.store.content_digest import content_digest
 from legato.store.lmdb import LmdbStore
 from legato.testing.log_servers import log_servers
+from tests.integration.server.test_management import Manager
+from tests.support.amqp_peer import AmqpPeer
 from tests.support.forked_process import run_legato
 from tests.support.replicated import WAIT_S, Group, commits_of, eventually, received
 from tests.support.server import Server, free_port
@@ -115,6 +117,27 @@ def test_a_backup_takes_over_from_a_primary_that_was_killed(group: Group) -> Non
     confirmed = load.end()
     assert received(group.url) == confirmed
     assert_level(group)
+
+
+def test_a_broker_takes_over_with_its_own_file_as_it_is_then(group: Group, tmp_path: Path) -> None:
+    """Each machine has a file of its own, and `legato reload` reaches the primary's only."""
+    settings = '[[address]]\nmatch = "q"\nmaximum_deliveries = {}\n'
+    files = [tmp_path / "one.toml", tmp_path / "other.toml"]
+    for file in files:
+        file.write_text(settings.format(3))
+    first, second = group.start("a", "active", config=files[0]), group.start("b", "backup", config=files[1])
+    for file in files:
+        file.write_text(settings.format(4))
+    where = f"127.0.0.1:{second.port}"
+    eventually(lambda: ask(group.url)["failover"]["backups"] == [where], "the primary does not know of the backup")
+    told = run_legato("reload", "--url", group.url).stdout
+    assert f"the backup at {where} reads its own when it takes over; " in told
+    first.kill()
+    second.wait_for_role("active")
+    second.wait_for_log("the configuration has changed since it was read last: address\n")
+    manager = Manager(AmqpPeer(second.port))
+    manager.ask("CREATE", "q")
+    assert manager.ask("READ", "q")[1]["settings"]["maximum_deliveries"] == 4
 
 
 def test_a_primary_whose_ledger_took_its_log_over_has_the_same_content(group: Group) -> None:

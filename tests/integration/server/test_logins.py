@@ -196,6 +196,26 @@ def test_a_takeover_with_a_users_file_that_cannot_be_read_keeps_the_users(users:
         backup.wait_for_log("users were not read again")
 
 
+def test_who_was_removed_from_a_primary_stays_so_when_it_takes_over_again(users: Path) -> None:
+    """With a users file that cannot be read it had the users with which it was started."""
+    with server(users.parent) as one, server(users.parent) as other:
+        with changing(users) as content:
+            del content.users["bob"]
+        one.signal(signal.SIGHUP)
+        one.wait_for_log("were read again")
+        other.wait_for_log("heartbeats of epoch")
+        ann = Manager(AmqpPeer(one.port, user="ann", password="secret"))
+        assert ann.ask("SWITCHOVER", type="broker")[0] == 200
+        other.wait_for_role("active")
+        one.wait_for_role("backup")
+        users.write_text("nothing of the kind")
+        other.kill()
+        one.wait_for_role("active epoch=3")
+        with pytest.raises(Refused):
+            AmqpPeer(one.port, user="bob", password="hidden")
+        AmqpPeer(one.port, user="ann", password="secret").drop()
+
+
 def own_address() -> str:
     """An address of this machine that is not loopback."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:

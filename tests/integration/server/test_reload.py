@@ -11,7 +11,16 @@ from tests.integration.server.test_management import Manager
 from tests.support.amqp_peer import AmqpPeer, Refused
 from tests.support.forked_process import run_legato
 from tests.support.monitored import until
-from tests.support.server import server
+from tests.support.server import Server, server
+
+THREE = '[[address]]\nmatch = "orders"\nmaximum_deliveries = 3\n'
+
+
+def maximum_deliveries(broker: Server) -> int:
+    manager = Manager(AmqpPeer(broker.port))
+    manager.ask("CREATE", "orders")
+    found: int = manager.ask("READ", "orders")[1]["settings"]["maximum_deliveries"]
+    return found
 
 
 def test_users_come_and_go(tmp_path: Path) -> None:
@@ -51,13 +60,15 @@ def test_a_backup_that_was_not_told_takes_over_with_the_settings_of_then(tmp_pat
     store, flags = tmp_path / "store", ("--config", str(file))
     with server(store, *flags) as primary, server(store, *flags) as backup:
         assert backup.role == "backup"
-        file.write_text('[[address]]\nmatch = "orders"\nmaximum_deliveries = 3\n[limits]\nname_bytes = 20\n')
+        file.write_text(f"{THREE}[limits]\nname_bytes = 20\n[server]\nidle_timeout_ms = 9000\n")
         primary.kill()
         backup.wait_for_role("active")
         manager = Manager(AmqpPeer(backup.port))
         manager.ask("CREATE", "orders")
         assert manager.ask("READ", "orders")[1]["settings"]["maximum_deliveries"] == 3
         assert manager.ask("CREATE", "orders.of.the.whole.world")[0] == 400
+        backup.wait_for_log("the configuration has changed since it was read last: address, limits\n")
+        backup.wait_for_log("in effect when this broker is started again: server.idle_timeout_ms\n")
 
 
 def test_what_a_primary_has_read_holds_when_it_is_the_primary_again(tmp_path: Path) -> None:
@@ -90,6 +101,38 @@ def test_a_backup_keeps_its_settings_if_the_new_ones_cannot_be_used(tmp_path: Pa
         primary.kill()
         backup.wait_for_role("active")
         AmqpPeer(backup.port).drop()
+
+
+@pytest.mark.parametrize(
+    ("broken", "why"),
+    [("[server]\nlisen = 1\n", "lisen"), ("", "legato.toml is empty: put it back")],
+    ids=["wrong", "empty"],
+)
+def test_a_takeover_with_a_file_that_cannot_be_used_keeps_the_settings(tmp_path: Path, broken: str, why: str) -> None:
+    file = tmp_path / "legato.toml"
+    file.write_text(THREE)
+    store, flags = tmp_path / "store", ("--config", str(file))
+    with server(store, *flags) as primary, server(store, *flags) as backup:
+        file.write_text(broken)
+        primary.kill()
+        backup.wait_for_role("active")
+        assert maximum_deliveries(backup) == 3
+        backup.wait_for_log("the configuration was not read again, and holds as it was: ")
+        backup.wait_for_log(why)
+
+
+def test_what_needs_a_restart_holds_at_no_takeover_before(tmp_path: Path) -> None:
+    """A backup that was reloaded served with it, though it said otherwise: at another address, from another store."""
+    file = tmp_path / "legato.toml"
+    file.write_text('[server]\ncontainer_id = "before"\n')
+    store, flags = tmp_path / "store", ("--config", str(file))
+    with server(store, *flags) as primary, server(store, *flags) as backup:
+        file.write_text('[server]\ncontainer_id = "behind"\n')
+        backup.signal(signal.SIGHUP)
+        backup.wait_for_log("in effect when this broker is started again: server.container_id\n")
+        primary.kill()
+        backup.wait_for_role("active")
+        assert AmqpPeer(backup.port).opened.container_id == "before"
 
 
 def test_changes_that_need_a_restart_are_named(tmp_path: Path) -> None:

@@ -25,16 +25,22 @@ class Origins:
         text: of the file.
 
     Attributes:
+        file: see above.
         variables: of the environment, by `section.key`.
         options: of the command line, by `section.key`.
     """
 
     def __init__(self, file: Path | None = None, text: str = "") -> None:
-        self._file = file
+        self.file = file
         self._lines = dict(_lines_of(text))
         self._names = dict(_names_of(text))
         self.variables: dict[str, str] = {}
         self.options: dict[str, str] = {}
+
+    @property
+    def is_in_file(self) -> bool:
+        """Whether the file has any setting."""
+        return bool(self._lines)
 
     def of(self, place: str) -> str:
         """Where the setting at `section.key` is from, as far as it is known."""
@@ -50,7 +56,7 @@ class Origins:
 
     def located(self, error: str) -> str:
         """An error about settings, which it names, with where the first of them that was given was written."""
-        if self._file is not None and str(self._file) in error:
+        if self.file is not None and str(self.file) in error:
             return error
         told = ""
         for place in _places_in(error, self._names):
@@ -61,13 +67,13 @@ class Origins:
 
     def _in_file(self, place: str) -> str:
         """The file, and the line of the setting, or of the table that it is in."""
-        if self._file is None:
+        if self.file is None:
             return ""
         while place:
             if place in self._lines:
-                return f"{self._file}, line {self._lines[place]}"
+                return f"{self.file}, line {self._lines[place]}"
             place = place.rpartition("." if place.rpartition(".")[0] else "[")[0]
-        return str(self._file)
+        return str(self.file)
 
 
 def _places_in(error: str, names: dict[tuple[str, str], int]) -> Iterator[str]:

@@ -74,6 +74,7 @@ class PrimaryEpoch:
 
     Attributes:
         service: what it runs, once the epoch has begun.
+        tls: what its listener speaks, if that is TLS.
     """
 
     def __init__(
@@ -87,6 +88,7 @@ class PrimaryEpoch:
         delayed: Callable[[str], object] = lambda why: None,
     ) -> None:
         self.service: Service | None = None
+        self.tls: ssl.SSLContext | None = None
         self._delayed = delayed
         self._config = config
         self._lock = lock
@@ -141,7 +143,7 @@ class PrimaryEpoch:
         began: Callable[[int], None],
         leaves: Callable[[], None],
     ) -> EpochEnding:
-        config = self._config
+        config, self.tls = self._config, tls
         # Beside the loop: who is stopped in the middle of writing to the store holds up the epoch, not our health.
         store = await self._open_store()
         if store is None:
@@ -372,6 +374,7 @@ class PrimaryEpoch:
 
     def use_tls(self, context: ssl.SSLContext) -> None:
         """Connections that come from now on speak TLS with these settings; those that there are go on as they are."""
+        self.tls = context
         if self._listener is not None:
             self._listener.context = context
             log.info("= the listener has its certificates anew")

@@ -19,7 +19,7 @@ from legato.ha.watcher import Intervals
 from legato.quoting import sentence
 from legato.replication.arbiter import LogArbiter
 from legato.server.config.configuration import Config
-from legato.server.config.restart import given, renew, tell_restart
+from legato.server.config.restart import given, take, tell_restart
 from legato.server.config.secret_files import make_private
 from legato.server.identity.certificates import tls_context
 from legato.server.identity.users import Users
@@ -32,7 +32,7 @@ from legato.server.process.group_map_watch import GroupMapWatch
 from legato.server.process.primary_epoch import EpochEnding, PrimaryEpoch
 from legato.server.process.service_manager import ServiceManager
 from legato.server.process.standby import outlive_holder, stand_by, until_held_by_another, until_taken
-from legato.server.process.usable import see_usable
+from legato.server.process.usable import renewed, see_usable
 from legato.server.process.watchdog import Watchdog
 from legato.server.storage.fault_injection import make_clock
 from legato.server.storage.maintenance import Upkeep
@@ -76,6 +76,7 @@ class Runtime:
         self._role = Role.STARTING
         self._epoch = 0
         self._users = Users()
+        self._tls: ssl.SSLContext | None = None
         self._membership: Membership | None = None
         self._informing: asyncio.TimerHandle | None = None
         self._service_manager = ServiceManager()
@@ -95,7 +96,7 @@ class Runtime:
             loop.add_signal_handler(number, self._stop_all)
         loop.add_signal_handler(signal.SIGHUP, self._reload)
         with self._config.locating_errors():
-            tls = tls_context(self._config.tls)
+            self._tls = tls_context(self._config.tls)
         self._users = Users.load(self._config)
         for said in see_usable(self._config, self._users):
             log.warning("! %s", said)
@@ -108,7 +109,7 @@ class Runtime:
         self._monitor.damaged = self._damaged
         if self._console is not None:
             self._console.start()
-        member = Member(Role.STARTING, os.getpid(), self._config.server.listen, tls=tls is not None)
+        member = Member(Role.STARTING, os.getpid(), self._config.server.listen, tls=self._tls is not None)
         self._membership = Membership(self._config.store_directory, member)
         self._turn(Event.STARTED)
         try:
@@ -123,7 +124,7 @@ class Runtime:
                 await see_bindable(self._config)
                 takeover = await self._stand_by()
             while takeover is not None:
-                await self._serve_one_epoch(takeover, tls)
+                await self._serve_one_epoch(takeover)
                 takeover = None if self._stop.is_set() else await self._stand_by()
             self._turn(Event.STOP)
         finally:
@@ -234,16 +235,9 @@ class Runtime:
                 self._reload_waits = True
                 log.info("= the configuration is read again as soon as the epoch has begun")
             else:
-                config = self._read_config()
-                users = self._users.renewed(config)
-                see_usable(config, users, self._config)
-                self._users = users
-                # They are the primary's, who tells a change and not what holds.
-                config.ha.heartbeat_interval_s = self._config.ha.heartbeat_interval_s
-                config.ha.activation_interval_s = self._config.ha.activation_interval_s
-                self._config = config
+                read, _ = self._renew()
                 log.info("= the configuration was read again")
-                tell_restart(self._started, config)
+                tell_restart(self._started, read)
         except ConfigError as error:
             log.error("! the configuration was not read again: %s", error)
 
@@ -253,25 +247,40 @@ class Runtime:
             self._reload_waits = False
             self._reload()
 
-    def _renew_settings(self) -> None:
-        """What a primary was told to read again while this was a backup holds here, too.
+    def _renew(self) -> tuple[Config, list[str]]:
+        """Take what a primary takes with a reload; returns what was read, and the sections that have changed.
 
-        So who was removed is not let in by it, nor may do what was taken from its roles.
+        Raises:
+            ConfigError: it cannot be used; what held goes on to hold.
+        """
+        read = self._read_config()
+        config, users = renewed(self._config, read, self._users)
+        if config.tls is read.tls:
+            self._tls = tls_context(config.tls)
+        self._users = users
+        return read, take(self._config, config)
+
+    def _renew_before_epoch(self) -> None:
+        """Serve by the settings and users as they are now, of which nobody may have told this backup.
+
+        A primary that was reloaded is followed by one with the same settings; who was removed is not let in.
         """
         try:
-            config = self._read_config()
-            users = self._users.renewed(config)
-            see_usable(config, users, self._config)
+            read, changed = self._renew()
         except ConfigError as error:
-            log.error("! the settings of addresses, limits and roles were not read again: %s", error)
+            log.error("! the configuration was not read again, and holds as it was: %s", error)
             try:
-                users = self._users.renewed(self._config)
+                self._users = self._users.renewed(self._config)
             except ConfigError as error:
                 log.error("! the users were not read again: %s", error)
-                return
-        else:
-            renew(self._config, config)
-        self._users = users
+            try:
+                self._tls = tls_context(self._config.tls)
+            except ConfigError as error:
+                log.error("! the certificate was not read again: %s", error)
+            return
+        if changed:
+            log.info("= the configuration has changed since it was read last: %s", sentence(", ".join(changed)))
+        tell_restart(self._started, read)
 
     def _turn(self, event: Event, *, tell: bool = True) -> None:
         """Take the role that `event` leads to, and let others know, and the log unless it hears of it otherwise."""
@@ -358,18 +367,15 @@ class Runtime:
             log.warning("! standard output cannot be written: %s", error.strerror)
         self._service_manager.ready(role)
 
-    async def _serve_one_epoch(self, takeover: Takeover, tls: ssl.SSLContext | None) -> None:
+    async def _serve_one_epoch(self, takeover: Takeover) -> None:
         """Be the primary until that is over; afterwards a backup, unless the process is to end."""
         self._turn(Event.WON)
         await outlive_holder(self._lock, self._config.store_directory, self._stop)
         if self._stop.is_set():
             return
-        self._renew_settings()
-        if takeover.cause != STARTED:
-            try:
-                tls = tls_context(self._config.tls)
-            except ConfigError as error:
-                log.error("! the certificate was not read again: %s", error)
+        # What is only just started has read all.
+        if takeover.cause != STARTED or self._replica is not None:
+            self._renew_before_epoch()
         primary = self._primary = PrimaryEpoch(
             self._config,
             self._lock,
@@ -380,7 +386,7 @@ class Runtime:
             self._service_manager.busy,
         )
         try:
-            ending = await primary.run(takeover, tls, self._began, lambda: self._turn(Event.LEAVES))
+            ending = await primary.run(takeover, self._tls, self._began, lambda: self._turn(Event.LEAVES))
         except FencedError as error:
             log.warning("! %s", error)
             ending = EpochEnding.LOST
@@ -399,6 +405,8 @@ class Runtime:
             raise
         finally:
             self._primary = None
+            if primary.service is not None:  # It may have been reloaded.
+                self._users, self._tls = primary.service.authentication.users, primary.tls
         self._reload_late()
         if ending is EpochEnding.LOST:
             self._turn(Event.LOST)

@@ -21,7 +21,7 @@ from legato.core.broker import Broker
 from legato.core.consumers import Browser, Consumer
 from legato.core.facts import ActionAudited
 from legato.core.records import Meta
-from legato.errors import ConfigError, FencedError, StoreError
+from legato.errors import FencedError, StoreError
 from legato.ha.heartbeat_connection import BACKUP_USER
 from legato.ha.lease import Lease, Standing
 from legato.replication.replica_status import ReplicaStatus
@@ -30,7 +30,7 @@ from legato.server.access.roles import read_roles
 from legato.server.config.addresses import Addresses
 from legato.server.config.configuration import Config, check_intervals, memory_mark
 from legato.server.config.group_maps import last_group_map
-from legato.server.config.restart import given, renew, tell_restart
+from legato.server.config.restart import given, take, tell_restart
 from legato.server.connections.handshake import Handshake
 from legato.server.connections.reconnect_pacing import ReconnectPacing
 from legato.server.connections.turns import Turns
@@ -73,7 +73,7 @@ from legato.server.process.memory_watch import MemoryWatch
 from legato.server.process.shutdown import Farewell
 from legato.server.process.sliced_work import Spreading
 from legato.server.process.timers import Ticking
-from legato.server.process.usable import see_usable
+from legato.server.process.usable import renewed
 from legato.server.shell import Peer
 from legato.server.storage.invariant_check import InvariantCheck
 from legato.server.storage.maintenance import Upkeep
@@ -517,13 +517,12 @@ class Service:
         Raises:
             ConfigError: it cannot be used; what held goes on to hold.
         """
-        config = self._read_config()
-        users = self.authentication.users.renewed(config)
-        see_usable(config, users, self.config)
+        read = self._read_config()
+        config, users = renewed(self.config, read, self.authentication.users)
         permissions = read_roles(config.role)
-        tls = tls_context(config.tls) if self.config.tls.certificate else None
+        tls = tls_context(config.tls) if config.tls is read.tls else None
         self.renew_map(config)
-        renew(self.config, config)
+        take(self.config, config)
         self.addresses.replace(Addresses(config.address))
         if tls is not None:
             self._owner.use_tls(tls)
@@ -550,26 +549,20 @@ class Service:
         self._spreading.begin(chain(self.broker.administration.apply_settings(), self._links.review_credit()))
         self.advance()
         log.info("= settings of addresses and users were read again")
-        return tell_restart(self._started, config)
+        return tell_restart(self._started, read)
 
     def renew_map(self, config: Config) -> None:
         """Go by the map of groups as it is now. Links stay where they are; the next attach goes where it says.
 
         Raises:
-            ConfigError: it is an older one, or another one under the same revision, or this is another group's broker.
+            ConfigError: it is an older one, or another one under the same revision.
         """
-        if config.groups.name != self.config.groups.name:
-            raise ConfigError(
-                f"groups.name was {self.config.groups.name!r} and is {config.groups.name!r}: "
-                "a broker changes its group only when it starts."
-            )
         group_map = last_group_map(config)
         if group_map is None:
             return
         if self.membership.replace(group_map):
             log.info("= the map of groups has revision %d: %d groups", group_map.revision, len(group_map.group))
         self.config.__dict__.update(group_map=group_map)
-        self.config.groups = config.groups
 
     def expel(self, peer: Peer, why: str, condition: str = "amqp:connection:forced") -> None:
         """Close its connection, and say why; its client may log in again."""

@@ -8,6 +8,7 @@ from legato.errors import ConfigError
 from legato.server.access.roles import check_roles, read_roles
 from legato.server.config.configuration import Config
 from legato.server.config.group_maps import read_group_map
+from legato.server.config.restart import reloaded
 from legato.server.identity.audit_trail import check_audit_file
 from legato.server.identity.certificate_expiry import expiry_warnings
 from legato.server.identity.certificates import check_rules, tls_context
@@ -16,6 +17,9 @@ from legato.server.identity.tokens import Tokens
 from legato.server.identity.users import Users
 from legato.server.links.membership import check_member
 from legato.server.storage.ledger_process import LedgerProcess
+
+_EXPOSED = ("server", "bulk", "http", "tls")
+"""Sections that say to whom a broker is open, besides `[auth]`."""
 
 
 def see_usable(config: Config, users: Users, former: Config | None = None) -> list[str]:
@@ -32,6 +36,37 @@ def see_usable(config: Config, users: Users, former: Config | None = None) -> li
     """
     with config.locating_errors():
         return _see_usable(config, users, former)
+
+
+def renewed(config: Config, read: Config, users: Users) -> tuple[Config, Users]:
+    """The settings and the users that hold from another reading of the configuration on; see `take`.
+
+    Args:
+        config: the settings that held until now.
+        read: what was read.
+        users: who they were until now.
+
+    Raises:
+        ConfigError: they cannot be used.
+    """
+    if config.origins.is_in_file and not read.origins.is_in_file:
+        # An editor empties a file before it writes it, and a pipe gives what is in it once.
+        raise ConfigError(f"{config.origins.file} is empty: put it back, or start the broker anew without it.")
+    users = users.renewed(reloaded(config, read))
+    see_usable(read, users, config)
+    found = reloaded(config, read)  # With the map of groups, which has been read now.
+    if read.groups.name != config.groups.name:
+        raise ConfigError(
+            f"groups.name was {config.groups.name!r} and is {read.groups.name!r}: "
+            "a broker changes its group only when it starts."
+        )
+    # Where it listens, say, is as it was: what would be safe there need not be here.
+    if any(getattr(found, section) != getattr(read, section) for section in _EXPOSED):
+        try:
+            check_exposure(found, users)
+        except ConfigError as error:
+            raise ConfigError(f"Other settings hold until this broker is started again, and so: {error}") from None
+    return found, users
 
 
 def _see_usable(config: Config, users: Users, former: Config | None) -> list[str]:
