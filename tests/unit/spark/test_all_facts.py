@@ -58,6 +58,7 @@ def test_each_fact_has_a_row_in_which_none_of_its_fields_is_lost(kind: type[Fact
     fact = example(kind)
     record = LogRecord(1, 1000, [fact])  # type: ignore[list-item]
     table = facts_table([(7, record)])
+    table.validate(full=True)
     row = table.to_pylist()[0]
     assert row["kind"] == kind.__name__
     assert len(table) == row_count(record)
