@@ -67,6 +67,9 @@ TIME_MS_MAX = (1 << 42) - 1
 """Of an expiry or a delivery time, in milliseconds since 1970: in the year 2109. Later ones are as good as never, and a
 place in the schedule has no more bits."""
 
+SECONDS_MAX = 1_000_000_000
+"""Of a setting, some 31 years: now and so long is before the end of `TIME_MS_MAX`. No timer takes an infinite time."""
+
 TRANSACTION_BYTES_MAX = 256 << 20
 """What a transaction may send: it is kept in memory until it commits."""
 TRANSACTION_MESSAGES_MAX = 50_000

@@ -6,8 +6,10 @@ from typing import Annotated, Literal
 
 import msgspec
 
+from legato import limits
+
 Count = Annotated[int, msgspec.Meta(ge=0)]
-Seconds = Annotated[float, msgspec.Meta(ge=0)]
+Seconds = Annotated[float, msgspec.Meta(ge=0, le=limits.SECONDS_MAX)]
 
 Blocking = Literal["none", "queue", "consumer", "group"]
 DuplicateDetection = Literal["id", "message-id"]
@@ -24,7 +26,7 @@ class AddressSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     transaction_timeout_s: Seconds = 0.0
     """A transaction that uses the address and is open for so long is rolled back; 0: never."""
     redelivery_delay_s: Seconds = 0.0
-    redelivery_multiplier: Annotated[float, msgspec.Meta(ge=1)] = 1.0
+    redelivery_multiplier: Annotated[float, msgspec.Meta(ge=1, le=1000)] = 1.0
     """Each further delay is so many times the last."""
     redelivery_delay_max_s: Seconds = 300.0
     redelivery_jitter: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.0

@@ -117,6 +117,30 @@ def test_what_cannot_be_used_is_named(tmp_path: Path, section: str, line: str, n
         of(file)
 
 
+def test_no_time_is_longer_than_timers_and_stores_take(tmp_path: Path) -> None:
+    """`--check` took them; the broker ended when its epoch began, cut clients off, or let nobody connect."""
+    file = tmp_path / "legato.toml"
+    sections = [(f"[{field.name}]", field.type) for field in msgspec.structs.fields(Config)]
+    sections += [("[[address]]\nmatch = '#'", AddressSettings), ("[limits.users.ann]", SomeUserBounds)]
+    lines = [
+        f"{head}\n{field.encode_name} = {value}\n"
+        for head, kind in sections
+        if isinstance(kind, type)
+        for field in msgspec.structs.fields(kind)
+        if field.encode_name.endswith("_s") and not field.encode_name.endswith("_per_s")
+        for value in ("inf", "nan", "1e12")
+    ]
+    assert len(lines) > 40
+    for text in [
+        *lines,
+        '[server]\nidle_timeout_ms = "50 d"\n',
+        "[[address]]\nmatch = '#'\nredelivery_multiplier = inf\n",
+    ]:
+        file.write_text(text)
+        with pytest.raises(ConfigError):
+            of(file)
+
+
 @pytest.mark.parametrize(("heartbeat_s", "activation_s", "good"), [(3, 6, True), (3, 5.9, False), (6, 10, False)])
 def test_the_activation_interval_is_at_least_two_heartbeats(
     tmp_path: Path, heartbeat_s: float, activation_s: float, good: bool

@@ -7,8 +7,10 @@ from typing import Annotated, Any
 
 import msgspec
 
+from legato import limits
+
 Count = Annotated[int, msgspec.Meta(ge=0)]
-Seconds = Annotated[float, msgspec.Meta(ge=0)]
+Seconds = Annotated[float, msgspec.Meta(ge=0, le=limits.SECONDS_MAX)]
 
 
 class Bounds(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -26,7 +26,9 @@ from legato.server.config.secret_files import refuse_readable
 from legato.server.config.strictness import check_names, replace_units, sentence_of
 
 Positive = Annotated[int, msgspec.Meta(gt=0)]
-Seconds = Annotated[float, msgspec.Meta(gt=0)]
+Seconds = Annotated[float, msgspec.Meta(gt=0, le=limits.SECONDS_MAX)]
+SecondsOrNone = Annotated[float, msgspec.Meta(ge=0, le=limits.SECONDS_MAX)]
+"""0: none, or never, as the setting says."""
 
 PORT_MAX = 65535
 
@@ -59,16 +61,16 @@ class ServerSection(msgspec.Struct, forbid_unknown_fields=True):
     listen: str = "localhost:5672"
     container_id: str = ""
     """The broker's AMQP name; made from the host's name and the process if empty."""
-    idle_timeout_ms: Positive = limits.IDLE_TIMEOUT_MS
+    idle_timeout_ms: Annotated[int, msgspec.Meta(gt=0, lt=1 << 32)] = limits.IDLE_TIMEOUT_MS
     max_message_bytes: Positive = limits.MAX_MESSAGE_BYTES_DEFAULT
     max_frame_bytes: Annotated[int, msgspec.Meta(ge=limits.FRAME_BYTES_LEAST, le=limits.FRAME_BYTES_MOST)] = (
         limits.MAX_FRAME_BYTES
     )
     """The largest AMQP frame that peers are allowed to send."""
-    handshake_timeout_s: Annotated[float, msgspec.Meta(gt=0)] = limits.HANDSHAKE_TIMEOUT_S
+    handshake_timeout_s: Seconds = limits.HANDSHAKE_TIMEOUT_S
     returns_per_s: Positive = 500
     """Maximum reconnections per second after a crash: clients are asked to spread their return (CONTRACT B23)."""
-    reconnect_timeout_s: Annotated[float, msgspec.Meta(ge=0)] = limits.RECONNECT_TIMEOUT_S
+    reconnect_timeout_s: SecondsOrNone = limits.RECONNECT_TIMEOUT_S
     """Seconds for which the unacknowledged messages, temporary queues and subscriptions of a client that lost its
     connection are reserved for its return; 0: none."""
     log_level: str = "INFO"
@@ -179,7 +181,7 @@ class HighAvailabilitySection(msgspec.Struct, forbid_unknown_fields=True):
     """A backup that has heard nothing for so long since the last heartbeat does not rely on the primary any more."""
     self_fencing: bool = False
     """Whether a primary that could not look after its lock for the activation interval steps down when it can again."""
-    watchdog_s: Annotated[float, msgspec.Meta(ge=0)] | None = None
+    watchdog_s: SecondsOrNone | None = None
     """A primary whose loop has not turned for so long ends itself; the activation interval if None; 0: never."""
     failover_on_server_shutdown: bool = True
     """Whether a backup takes over from a primary that was told to stop."""
@@ -273,7 +275,7 @@ class LimitsSection(msgspec.Struct, forbid_unknown_fields=True):
     limit."""
     memory_relief_s: Seconds = 10.0
     """Above that for so long, whoever holds most is disconnected."""
-    slow_consumer_s: Annotated[float, msgspec.Meta(ge=0)] = 60.0
+    slow_consumer_s: SecondsOrNone = 60.0
     """A consumer that has not settled its oldest delivery for so long, while messages wait, is slow; 0: none is."""
     total: TotalBounds = TotalBounds()
     """Of all peers together."""
