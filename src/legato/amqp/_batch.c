@@ -3,7 +3,9 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 #include <sys/types.h>
+#include <unistd.h>
 
 #include "_batch.h"
 
@@ -15,6 +17,7 @@ enum {
     RELEASED = 0x26,
     TRANSACTIONAL = 0x34,
     SETTLED = 0x80,
+    TOKEN_BYTES = 32,
 };
 
 proton_functions proton;
@@ -34,12 +37,13 @@ static void *head(void *collector, int delivery_type)
     return proton.event_delivery(event);
 }
 
-int take_transfers(void *collector, int delivery_type, void *link, int count_max, size_t message_bytes_max,
-                   char *bytes, size_t bytes_max, void *deliveries, uint32_t *ends, char *settled,
-                   char *tags, char *tag_sizes)
+/* As `take_transfers`; with a way, as `take_transfers_apart`. */
+static int take(bypass *way, void *collector, int delivery_type, void *link, int count_max, size_t message_bytes_max,
+                char *bytes, size_t bytes_max, void *deliveries, uint32_t *ends, char *settled, char *tags,
+                char *tag_sizes, body *places)
 {
     void **taken = deliveries;
-    size_t used = 0;
+    size_t used = 0, end = 0;
     int count = 0;
     while (count < count_max) {
         void *delivery = head(collector, delivery_type);
@@ -56,14 +60,31 @@ int take_transfers(void *collector, int delivery_type, void *link, int count_max
         /* The end of an empty message is reported as an error, and so is an aborted one: only the engine knows. */
         if (size == 0 || proton.link_recv(link, bytes + used, size) != (ssize_t)size)
             break;
+        if (way != NULL) {
+            body *place = &places[count];
+            if (is_apart(way, bytes + used, size, place)) {
+                way->is_mixed = size != TOKEN_BYTES;
+                way->is_too_large = place->size > message_bytes_max;
+                if (way->is_mixed || way->is_too_large)
+                    break;
+                size = place->size;
+            } else {
+                place->number = 0;
+                place->begin = (uint32_t)used;
+                place->size = (uint32_t)size;
+                used += size;
+            }
+        } else {
+            used += size;
+        }
+        end += size;
         if (tags != NULL) {
             tag_sizes[count] = (char)tag.size;
             if (tag.size > 0)
                 memcpy(tags + (size_t)count * TAG_BYTES_MAX, tag.start, tag.size);
         }
-        used += size;
         taken[count] = delivery;
-        ends[count] = (uint32_t)used;
+        ends[count] = (uint32_t)end;
         settled[count] = proton.delivery_settled(delivery);
         proton.link_advance(link);
         if (settled[count])
@@ -72,6 +93,23 @@ int take_transfers(void *collector, int delivery_type, void *link, int count_max
         count++;
     }
     return count;
+}
+
+int take_transfers(void *collector, int delivery_type, void *link, int count_max, size_t message_bytes_max,
+                   char *bytes, size_t bytes_max, void *deliveries, uint32_t *ends, char *settled,
+                   char *tags, char *tag_sizes)
+{
+    return take(NULL, collector, delivery_type, link, count_max, message_bytes_max, bytes, bytes_max, deliveries, ends,
+                settled, tags, tag_sizes, NULL);
+}
+
+int take_transfers_apart(bypass *way, void *collector, int delivery_type, void *link, int count_max,
+                         size_t message_bytes_max, char *bytes, size_t bytes_max, void *deliveries, uint32_t *ends,
+                         char *settled, char *tags, char *tag_sizes, body *places)
+{
+    way->is_too_large = way->is_mixed = 0;
+    return take(way, collector, delivery_type, link, count_max, message_bytes_max, bytes, bytes_max, deliveries, ends,
+                settled, tags, tag_sizes, places);
 }
 
 int take_outcomes(void *collector, int delivery_type, int count_max, void *deliveries, char *states)
@@ -476,4 +514,226 @@ _Bool consecutive(const char *tags, const char *sizes, int count, uint64_t numbe
         next = value + 1;
     }
     return count > 0;
+}
+
+/* -- bodies that pass the engine by -- */
+
+enum {
+    TRANSFER = 0x14,
+    MARK_BYTES = 16,
+    LIST_AT = 11,
+    FIELDS_AT = 14,
+    MORE = 5,
+    RESUME = 8,
+    ABORTED = 9,
+    GIVEN_AT_ONCE = 8192,
+};
+
+_Bool begin_bypass(bypass *way, uint32_t body_min)
+{
+    memset(way, 0, sizeof *way);
+    way->body_min = body_min;
+    return getentropy(way->mark, MARK_BYTES) == 0;
+}
+
+static void write_token(const bypass *way, char *token, uint64_t number, uint32_t begin, uint32_t size)
+{
+    memcpy(token, way->mark, MARK_BYTES);
+    memcpy(token + MARK_BYTES, &number, sizeof number);
+    memcpy(token + MARK_BYTES + 8, &begin, sizeof begin);
+    memcpy(token + MARK_BYTES + 12, &size, sizeof size);
+}
+
+_Bool is_apart(const bypass *way, const char *data, size_t size, body *place)
+{
+    if (size < TOKEN_BYTES || memcmp(data + size - TOKEN_BYTES, way->mark, MARK_BYTES) != 0)
+        return 0;
+    const char *token = data + size - TOKEN_BYTES;
+    memcpy(&place->number, token + MARK_BYTES, sizeof place->number);
+    memcpy(&place->begin, token + MARK_BYTES + 8, sizeof place->begin);
+    memcpy(&place->size, token + MARK_BYTES + 12, sizeof place->size);
+    return 1;
+}
+
+/* The bytes of a simple value, or of a short binary or text, behind its constructor; -1 if it is something else. */
+static int simple_size(const unsigned char *data, size_t at, size_t end, unsigned char code)
+{
+    if ((code >> 4) == 0xA)
+        return at < end ? 1 + data[at] : -1;
+    return fixed_size(code);
+}
+
+/* Where in a frame, of which `left` bytes are there, a message begins that ends with it: a transfer of the usual form;
+   0 if it is none, or not enough is there. */
+static size_t message_at(const unsigned char *frame, uint32_t size, size_t left)
+{
+    static const unsigned char beginning[] = {0x00, 0x53, TRANSFER, 0xC0};
+    if (left < FIELDS_AT || frame[4] != 2 || frame[5] != 0)
+        return 0;
+    if (memcmp(frame + FRAME_HEADER, beginning, sizeof beginning) != 0)
+        return 0;
+    size_t end = LIST_AT + 2 + (size_t)frame[LIST_AT + 1], at = FIELDS_AT;
+    if (end > size || end > left)
+        return 0;
+    for (int field = 0; field < frame[LIST_AT + 2]; field++) {
+        if (at >= end)
+            return 0;
+        unsigned char code = frame[at++];
+        if ((field == MORE || field == RESUME || field == ABORTED) && code != 0x40 && code != 0x42
+            && !(code == 0x56 && at < end && frame[at] == 0))
+            return 0;
+        if (code == 0) {
+            /* A delivery's state: a short list. */
+            if (end - at < 4 || frame[at] != 0x53 || (frame[at + 2] != 0xC0 && frame[at + 2] != 0x45))
+                return 0;
+            at += frame[at + 2] == 0x45 ? 3 : 4 + (size_t)frame[at + 3];
+        } else {
+            int length = simple_size(frame, at, end, code);
+            if (length < 0)
+                return 0;
+            at += (size_t)length;
+        }
+    }
+    return at == end ? end : 0;
+}
+
+static _Bool give(void *transport, const char *bytes, size_t size)
+{
+    while (size > 0) {
+        ssize_t taken = proton.transport_push(transport, bytes, size);
+        if (taken <= 0)
+            return 0;
+        bytes += taken;
+        size -= (size_t)taken;
+    }
+    return 1;
+}
+
+/* What is gathered before it is given to the engine. */
+typedef struct {
+    void *transport;
+    size_t size;
+    char bytes[GIVEN_AT_ONCE];
+} gathered;
+
+static _Bool add(gathered *to, const char *bytes, size_t size)
+{
+    if (size > GIVEN_AT_ONCE - to->size) {
+        if (!give(to->transport, to->bytes, to->size))
+            return 0;
+        to->size = 0;
+    }
+    if (size > GIVEN_AT_ONCE)
+        return give(to->transport, bytes, size);
+    memcpy(to->bytes + to->size, bytes, size);
+    to->size += size;
+    return 1;
+}
+
+/* Whether more of a message may follow a frame, of which `left` bytes are there, and which is none that `message_at`
+   finds: not if it is another performative than a transfer. */
+static _Bool may_begin(const unsigned char *frame, size_t left)
+{
+    return left < LIST_AT || frame[4] != 2 || frame[8] != 0 || frame[9] != 0x53 || frame[10] == TRANSFER;
+}
+
+int push_apart(bypass *way, void *transport, const char *data, size_t size, uint64_t number)
+{
+    gathered out;
+    out.transport = transport;
+    out.size = 0;
+    /* From `from` on nothing was given yet. */
+    size_t at = 0, from = 0;
+    int count = 0;
+    /* Behind the beginning of a message nothing passes by before that was read: its end must not be a token. */
+    _Bool is_begun = (way->skip > 0 || way->begun_size > 0) && way->is_begun;
+    while (at < size) {
+        if (way->skip > 0) {
+            size_t passed = way->skip < size - at ? (size_t)way->skip : size - at;
+            at += passed;
+            way->skip -= passed;
+            continue;
+        }
+        if (way->begun_size > 0 || size - at < 4) {
+            is_begun = way->is_begun = 1;
+            way->begun = way->begun << 8 | (unsigned char)data[at++];
+            if (++way->begun_size < 4)
+                continue;
+            /* What is no frame the engine refuses, and nothing behind it matters. */
+            way->skip = way->begun < FRAME_HEADER ? UINT64_MAX : way->begun - 4;
+            way->begun = way->begun_size = 0;
+            continue;
+        }
+        const unsigned char *frame = (const unsigned char *)data + at;
+        uint32_t frame_size = u32(frame);
+        if (frame_size < FRAME_HEADER) {
+            way->skip = UINT64_MAX;
+            continue;
+        }
+        size_t begin = message_at(frame, frame_size, size - at);
+        way->is_begun = begin == 0 && frame_size > FRAME_HEADER && may_begin(frame, size - at);
+        is_begun = is_begun || way->is_begun;
+        if (begin == 0 || is_begun || frame_size > size - at || frame_size - begin < way->body_min
+            || at + begin > UINT32_MAX) {
+            way->skip = frame_size;
+            continue;
+        }
+        char token[TOKEN_BYTES], head[4];
+        uint32_t small = (uint32_t)begin + TOKEN_BYTES;
+        for (int i = 0; i < 4; i++)
+            head[i] = (char)(small >> (24 - 8 * i));
+        write_token(way, token, number, (uint32_t)(at + begin), (uint32_t)(frame_size - begin));
+        if (!add(&out, data + from, at - from) || !add(&out, head, sizeof head)
+            || !add(&out, data + at + 4, begin - 4) || !add(&out, token, TOKEN_BYTES))
+            return count;
+        at += frame_size;
+        from = at;
+        count++;
+    }
+    if (add(&out, data + from, size - from))
+        give(transport, out.bytes, out.size);
+    return count;
+}
+
+size_t send_apart(const bypass *way, void *link, int count, const char *bytes, const uint32_t *ends, const char *tags,
+               void *deliveries, uint64_t number)
+{
+    void **made = deliveries;
+    uint32_t start = 0;
+    size_t apart = 0;
+    for (int i = 0; i < count; i++) {
+        uint32_t size = ends[i] - start;
+        char token[TOKEN_BYTES];
+        tag_bytes tag = {SENT_TAG_BYTES, tags + (size_t)i * SENT_TAG_BYTES};
+        made[i] = proton.delivery(link, tag);
+        if (size >= way->body_min) {
+            write_token(way, token, number, start, size);
+            proton.link_send(link, token, TOKEN_BYTES);
+            apart += size;
+        } else {
+            proton.link_send(link, bytes + start, size);
+        }
+        proton.link_advance(link);
+        start = ends[i];
+    }
+    return apart;
+}
+
+int find_apart(const bypass *way, char *data, size_t size, size_t *at, body *found, int count_max)
+{
+    int count = 0;
+    while (count < count_max && *at < size && size - *at >= FRAME_HEADER) {
+        unsigned char *frame = (unsigned char *)data + *at;
+        uint32_t frame_size = u32(frame);
+        if (frame_size < FRAME_HEADER || frame_size > size - *at)
+            break;
+        *at += frame_size;
+        if (frame_size < LIST_AT + TOKEN_BYTES || frame[10] != TRANSFER || !is_apart(way, data, *at, &found[count]))
+            continue;
+        uint32_t whole = frame_size - TOKEN_BYTES + found[count].size;
+        for (int i = 0; i < 4; i++)
+            frame[i] = (unsigned char)(whole >> (24 - 8 * i));
+        found[count++].at = *at - TOKEN_BYTES;
+    }
+    return count;
 }

@@ -24,6 +24,7 @@ typedef struct {
     ssize_t (*link_recv)(void *link, char *bytes, size_t size);
     ssize_t (*link_send)(void *link, const char *bytes, size_t size);
     _Bool (*link_advance)(void *link);
+    ssize_t (*transport_push)(void *transport, const char *bytes, size_t size);
 } proton_functions;
 
 extern proton_functions proton;
@@ -88,3 +89,52 @@ int match_layout(const char *bytes, const uint32_t *ends, int first, int count, 
 /* Whether tags are numbers, big-endian and of at most 8 bytes, each one more than the one before and none above
    `number_max`; the first is written to `number`. */
 _Bool consecutive(const char *tags, const char *sizes, int count, uint64_t number_max, uint64_t *number);
+
+/* Bodies that pass the engine by: what it is given in their place is a token of 32 bytes, which says where the body is. */
+typedef struct {
+    /* How tokens begin: what nobody else knows. */
+    char mark[16];
+    /* Of the frame that is being received, how much is to come; of its size, what has come, and how many bytes that is. */
+    uint64_t skip;
+    uint32_t begun, begun_size;
+    /* Whether more of a message may follow that frame. */
+    _Bool is_begun;
+    /* Bodies of so many bytes pass by. */
+    uint32_t body_min;
+    /* Whether a message that was read and not taken is larger than it might be; or is in part with the engine. */
+    _Bool is_too_large, is_mixed;
+} bypass;
+
+/* A way for a connection, with a mark of its own; whether there is one: the system may have no random numbers yet. */
+_Bool begin_bypass(bypass *way, uint32_t body_min);
+
+/* A body that passes the engine by. */
+typedef struct {
+    /* Of the bytes that it lies in, and where it begins there. */
+    uint64_t number;
+    uint32_t begin, size;
+    /* Where its token begins in what the engine wrote. */
+    size_t at;
+} body;
+
+/* Have the engine receive the next bytes of a connection, whose number is `number`, without the bodies of messages that
+   are there as a whole, in one frame, of the usual form; returns how many these are. */
+int push_apart(bypass *way, void *transport, const char *data, size_t size, uint64_t number);
+
+/* `take_transfers`, also of bodies that passed the engine by: `places` says where each is, those in `bytes` have the
+   number 0, and `ends` adds up the sizes of all. It may have read the message at the collector's head and not taken it:
+   then `is_too_large` or `is_mixed` is set. */
+int take_transfers_apart(bypass *way, void *collector, int delivery_type, void *link, int count_max,
+                         size_t message_bytes_max, char *bytes, size_t bytes_max, void *deliveries, uint32_t *ends,
+                         char *settled, char *tags, char *tag_sizes, body *places);
+
+/* Whether the last bytes of a message that was read are a token; `place` then says which body belongs there. */
+_Bool is_apart(const bypass *way, const char *data, size_t size, body *place);
+
+/* `send_all`, with tokens for bodies of `body_min` bytes and more; `number` is that of `bytes`. Returns their size. */
+size_t send_apart(const bypass *way, void *link, int count, const char *bytes, const uint32_t *ends, const char *tags,
+               void *deliveries, uint64_t number);
+
+/* Bodies whose tokens are in `data`, whole frames that the engine wrote, from `*at` on, no more than `count_max`; the
+   frames' sizes become those with the bodies. Returns how many; `*at` is where to go on. */
+int find_apart(const bypass *way, char *data, size_t size, size_t *at, body *found, int count_max);

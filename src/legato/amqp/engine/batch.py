@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from array import array
 from itertools import accumulate
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cproton_ffi import ffi, lib
+
+if TYPE_CHECKING:
+    from legato.amqp.engine.bypass import Bypass
 
 try:
     from legato.amqp import _batch
@@ -27,7 +30,7 @@ SETTLED = 0x80
 
 _DELIVERY = lib.PN_DELIVERY
 _unpack = ffi.unpack
-_POINTERS = ffi.typeof("pn_delivery_t *[]")
+POINTERS = ffi.typeof("pn_delivery_t *[]")
 _POINTER_BYTES = ffi.sizeof("void *")
 _new_uncleared = ffi.new_allocator(should_clear_after_alloc=False)
 
@@ -54,6 +57,10 @@ inspects = available and hasattr(_batch.lib, "step_over_deliveries")
 
 tells_runs = available and hasattr(_batch.lib, "take_accepted") and array("I").itemsize == ffi.sizeof("uint32_t")
 """Whether a run can be reported as one event: the module knows what they need."""
+
+
+bypasses = tells_runs and hasattr(_batch.lib, "push_apart")
+"""Whether bodies can pass the engine by (`bypass`): the module knows how."""
 
 
 class Inspector:
@@ -105,22 +112,37 @@ class Run:
 
     def __init__(self) -> None:
         self.count = 0
-        self._deliveries = ffi.new(_POINTERS, RUN_MAX)
+        self._deliveries = ffi.new(POINTERS, RUN_MAX)
         self._bytes = _new_uncleared("char[]", RUN_BYTES_MAX)
         self._view = ffi.buffer(self._bytes)
         self._ends = ffi.new("uint32_t[]", RUN_MAX)
         self._flags = ffi.new("char[]", RUN_MAX)
         self._tags = ffi.new("char[]", RUN_MAX * TAG_BYTES_MAX)
         self._tag_sizes = ffi.new("char[]", RUN_MAX)
+        self._places = _batch.ffi.new("body[]", RUN_MAX) if bypasses else None
+        self._pieces: list[memoryview] | None = None
+        """The messages, if some of them have passed the engine by."""
 
-    def take_transfers(self, collector: Any, pn_link: Any, count_max: int, message_bytes_max: int, tags: bool) -> int:
+    def take_transfers(
+        self,
+        collector: Any,
+        pn_link: Any,
+        count_max: int,
+        message_bytes_max: int,
+        tags: bool,
+        bypass: Bypass | None = None,
+    ) -> int:
         """Read whole messages of one link that wait at the collector's head; how many there were.
 
         Args:
             count_max: the link's credit.
             message_bytes_max: larger ones are left.
             tags: whether they are wanted.
+            bypass: knows the bodies that have passed the engine by, if there are any.
         """
+        if bypass is not None:
+            return self._take_apart(bypass, collector, pn_link, count_max, message_bytes_max, tags)
+        self._pieces = None
         self.count = _batch.lib.take_transfers(
             collector,
             _DELIVERY,
@@ -136,6 +158,32 @@ class Run:
             self._tag_sizes,
         )
         return self.count
+
+    def _take_apart(
+        self, bypass: Bypass, collector: Any, pn_link: Any, count_max: int, message_bytes_max: int, tags: bool
+    ) -> int:
+        self.count = _batch.lib.take_transfers_apart(
+            bypass.way,
+            collector,
+            _DELIVERY,
+            pn_link,
+            min(count_max, RUN_MAX),
+            message_bytes_max,
+            self._bytes,
+            RUN_BYTES_MAX,
+            self._deliveries,
+            self._ends,
+            self._flags,
+            self._tags if tags else ffi.NULL,
+            self._tag_sizes,
+            self._places,
+        )
+        self._pieces = bypass.pieces(self._places, self.count, memoryview(self._view))
+        return self.count
+
+    def let_go(self) -> None:
+        """What was received and has the messages in it need not be kept."""
+        self._pieces = None
 
     def take_outcomes(self, collector: Any, count_max: int = RUN_MAX) -> int:
         """Read outcomes of what we sent or received that wait at the collector's head; how many there were."""
@@ -154,6 +202,8 @@ class Run:
 
     def bodies(self) -> list[bytes]:
         """The messages."""
+        if self._pieces is not None:
+            return [*map(bytes, self._pieces)]
         view = self._view
         start = 0
         bodies = []
@@ -172,11 +222,13 @@ class Run:
         """The messages as one, and where each ends."""
         ends = array("I")
         ends.frombytes(ffi.buffer(self._ends, 4 * self.count))
+        if self._pieces is not None:
+            return b"".join(self._pieces), ends
         return self._view[: ends[-1]], ends
 
     def pointers(self) -> Any:
         """The run's deliveries, as the module takes them."""
-        taken = ffi.new(_POINTERS, self.count)
+        taken = ffi.new(POINTERS, self.count)
         ffi.memmove(taken, self._deliveries, self.count * _POINTER_BYTES)
         return taken
 
@@ -209,7 +261,7 @@ def give_run(run: Run) -> None:
 
 def settle_all(deliveries: list[Any], state: int) -> None:
     """State `state`, unless it is 0, and settle."""
-    _batch.lib.settle_all(ffi.new(_POINTERS, deliveries), len(deliveries), state)
+    _batch.lib.settle_all(ffi.new(POINTERS, deliveries), len(deliveries), state)
 
 
 def settle_run(deliveries: Any, at: int, count: int, state: int) -> None:
@@ -224,7 +276,7 @@ def send_all(pn_link: Any, bodies: list[bytes], tags: bytes) -> list[Any]:
         tags: 8 bytes for each.
     """
     count = len(bodies)
-    made = ffi.new(_POINTERS, count)
+    made = ffi.new(POINTERS, count)
     ends = ffi.new("uint32_t[]", list(accumulate(map(len, bodies))))
     _batch.lib.send_all(pn_link, count, ffi.from_buffer(b"".join(bodies)), ends, ffi.from_buffer(tags), made)
     deliveries: list[Any] = _unpack(made, count)
@@ -233,7 +285,7 @@ def send_all(pn_link: Any, bodies: list[bytes], tags: bytes) -> list[Any]:
 
 def send_run(pn_link: Any, content: bytes | memoryview, ends: array[int], tags: bytes) -> Any:
     """Likewise of messages that lie one behind the other in `content`; their deliveries, as an array of pointers."""
-    made = ffi.new(_POINTERS, len(ends))
+    made = ffi.new(POINTERS, len(ends))
     _batch.lib.send_all(
         pn_link,
         len(ends),

@@ -9,6 +9,7 @@ from cproton import ffi, lib
 
 from legato import limits
 from legato.amqp.engine import batch
+from legato.amqp.engine.bypass import Bypass
 from legato.amqp.engine.deliveries import Deliveries, Known
 from legato.amqp.engine.events import (
     Attached,
@@ -97,7 +98,7 @@ class Connection:
         self._opened = False
         self._greeted = False
         self._greeting = b""
-        self._outbox: list[bytes] = []
+        self._outbox: list[bytes | memoryview] = []
         self._frames = Frames(settings.max_frame_bytes) if server else None
         self._echoes: list[Echo] = []
         self._by_channel: dict[int, Session] = {}
@@ -111,14 +112,15 @@ class Connection:
         self._deliveries: Known = {}
         self._run_deliveries = 0
         """How many there are besides, sent in runs."""
-        self._transfers = Deliveries(self._links, self._deliveries, settings)
         self._ticked: list[Event] = []
         self._pn = lib.pn_connection()
         self._collector = lib.pn_collector()
         self._batches = batch.available
-        self._runs = Runs(self._links, self._deliveries) if self._batches else None
         lib.pn_connection_collect(self._pn, self._collector)
         self._transport = transport = lib.pn_transport()
+        self._bypass = Bypass(transport) if self._batches and batch.bypasses else None
+        self._transfers = Deliveries(self._links, self._deliveries, settings, self._bypass)
+        self._runs = Runs(self._links, self._deliveries, self._bypass) if self._batches else None
         if server:
             lib.pn_transport_set_server(transport)
         lib.pn_transport_set_max_frame(transport, settings.max_frame_bytes)
@@ -227,7 +229,10 @@ class Connection:
         """Give the engine what it may have, and do what it would not."""
         for piece in (data,) if self._frames is None else self._frames.cut(data):
             if isinstance(piece, bytes):
-                self._push(piece)
+                if self._bypass is not None:
+                    self._bypass.push(piece)
+                else:
+                    self._push(piece)
                 continue
             # What came before it comes first, however much that is.
             rare, self._rare_events = self._rare_events, -1
@@ -326,18 +331,22 @@ class Connection:
         if self._echoes:
             self._answer_echoes()
         parts, self._outbox = self._outbox, []
-        return parts[0] if len(parts) == 1 else b"".join(parts)
+        first = parts[0] if len(parts) == 1 else None
+        return first if isinstance(first, bytes) else b"".join(parts)
 
     def _produce(self) -> None:
         """Let the engine write what it has: it writes attaches before detaches, whatever the order of the calls."""
         transport = self._transport
         pending = _transport_pending(transport)
+        written: list[bytes] = []
         while pending > 0:
             buffer = _new_uncleared("char[]", pending)
             lib.pn_transport_peek(transport, buffer, pending)
-            self._outbox.append(_unpack(buffer, pending))
+            written.append(_unpack(buffer, pending))
             lib.pn_transport_pop(transport, pending)
             pending = _transport_pending(transport)
+        if written:
+            self._outbox += written if self._bypass is None else self._bypass.fill(written)
 
     def tick(self, now_ms: int) -> int:
         """Let heartbeats and time-outs happen; call after every input and at the deadline, then send.
@@ -420,6 +429,8 @@ class Connection:
         self._links.clear()
         self._links_kept_bytes = self._open_kept_bytes = 0
         self._handlers.clear()
+        if self._bypass is not None:
+            self._bypass.clear()
         lib.pn_transport_unbind(self._transport)
         lib.pn_decref(self._transport)
         lib.pn_connection_release(self._pn)
@@ -447,6 +458,9 @@ class Connection:
         except ProtocolError as error:
             self._break(error.condition, str(error), events)
             self._drop_events()
+        if self._bypass is not None and not self.has_more:
+            # What came was read, or will never be.
+            self._bypass.received.clear()
 
     def _handle_all(self, events: list[Event]) -> None:
         collector = self._collector

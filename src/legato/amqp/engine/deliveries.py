@@ -7,6 +7,7 @@ from typing import Any
 from cproton import ffi, lib
 
 from legato import limits
+from legato.amqp.engine.bypass import Bypass
 from legato.amqp.engine.events import (
     Disposition,
     Event,
@@ -59,6 +60,12 @@ def _lose(link: Receiver, delivery: Any, events: list[Event]) -> None:
     _delivery_settle(delivery)
 
 
+def refuse_size(link: Receiver, delivery: Any, events: list[Event]) -> None:
+    """A message is larger than its link allows."""
+    link.close("amqp:link:message-size-exceeded", f"a message may have at most {link.max_message_bytes} bytes")
+    _lose(link, delivery, events)
+
+
 class Deliveries:
     """A connection's deliveries.
 
@@ -66,10 +73,12 @@ class Deliveries:
         links: the connection's, by pointer.
         known: the connection's unsettled deliveries, by pointer.
         settings: for what a peer may send.
+        bypass: knows the bodies that have passed the engine by.
     """
 
-    def __init__(self, links: dict[Any, Link], known: Known, settings: Settings) -> None:
+    def __init__(self, links: dict[Any, Link], known: Known, settings: Settings, bypass: Bypass | None = None) -> None:
         self._links = links
+        self._bypass = bypass
         self._known = known
         self._unfinished_bytes_max = max(
             settings.session_window_bytes, min(settings.max_message_bytes, limits.UNFINISHED_BYTES_MAX)
@@ -95,13 +104,15 @@ class Deliveries:
             self._drop_aborted(link, delivery, events)
             return
         data = _unpack(self._buffer, taken) if taken > 0 else b""
+        if self._bypass is not None and self._bypass.received:
+            data = self._bypass.whole(data)
         if _delivery_partial(delivery) or link._parts:
             whole = self._assemble(link, delivery, data, events)
             if whole is None:
                 return
             data = whole
-        elif taken > link.max_message_bytes:
-            self._refuse_size(link, delivery, events)
+        elif len(data) > link.max_message_bytes:
+            refuse_size(link, delivery, events)
             return
         if link.credit <= 0:
             self._refuse_transfer(link, delivery, events)
@@ -139,7 +150,7 @@ class Deliveries:
         session = link.session
         session.partial_bytes += len(data)
         if link._part_bytes > link.max_message_bytes:
-            self._refuse_size(link, delivery, events)
+            refuse_size(link, delivery, events)
             return None
         if link.credit <= 0:
             self._refuse_transfer(link, delivery, events)
@@ -176,7 +187,7 @@ class Deliveries:
     def _go_on(self, link: Receiver, delivery: Any, data: bytes, events: list[Event]) -> None:
         link._streamed_bytes += len(data)
         if link._streamed_bytes > link.max_message_bytes:
-            self._refuse_size(link, delivery, events)
+            refuse_size(link, delivery, events)
             return
         handle, tag = link._last_handle, link._streamed_tag
         if _delivery_partial(delivery):
@@ -199,10 +210,6 @@ class Deliveries:
         link._drop_parts()
         link.credit -= 1
         _delivery_settle(delivery)
-
-    def _refuse_size(self, link: Receiver, delivery: Any, events: list[Event]) -> None:
-        link.close("amqp:link:message-size-exceeded", f"a message may have at most {link.max_message_bytes} bytes")
-        _lose(link, delivery, events)
 
     def _refuse_transfer(self, link: Receiver, delivery: Any, events: list[Event]) -> None:
         link.close("amqp:link:transfer-limit-exceeded", "a message came without credit")

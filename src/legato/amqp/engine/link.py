@@ -27,6 +27,8 @@ class Session:
         self.remote_ended = False
         self.partial_bytes = 0
         """Held in messages of which more frames are to come."""
+        self.apart_bytes = 0
+        """Of what was given to senders and is not on its way, what passes the engine by."""
         self._links: dict[Any, Link] = {}
         self._ended: deque[Link] = deque()
         """Links that have ended, the first first, and are remembered for what may still be said of their deliveries."""
@@ -38,7 +40,7 @@ class Session:
     def outgoing_bytes(self) -> int:
         """What was given to senders and is not on its way yet, because the peer's window is closed or nothing asked for
         data to send."""
-        return 0 if self.closed else lib.pn_session_outgoing_bytes(self._pn)
+        return 0 if self.closed else lib.pn_session_outgoing_bytes(self._pn) + self.apart_bytes
 
     @property
     def links(self) -> list[Link]:
@@ -121,6 +123,8 @@ class Session:
     def _free(self) -> None:
         for link in self.links:
             link._forget()
+            if self.connection._bypass is not None:
+                self.connection._bypass.forget(link)
             if self.connection._links.pop(link._pn, None) is not None:
                 self.connection._links_kept_bytes -= link.kept_bytes
         self._links.clear()

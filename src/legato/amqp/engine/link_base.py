@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from cproton import lib
 
 from legato.amqp.engine import batch
+from legato.amqp.engine.bypass import Bypass
 from legato.amqp.engine.outcomes import Outcome
 from legato.amqp.engine.pndata import kept_bytes, read_map, write_map
 from legato.amqp.engine.settings import Settings
@@ -41,6 +42,7 @@ class LinkConnection(Protocol):
     _deliveries: dict[Any, tuple[Link, int, Any]]
     _run_deliveries: int
     _batches: bool
+    _bypass: Bypass | None
 
     @property
     def remote_max_frame_bytes(self) -> int:
@@ -252,6 +254,8 @@ class Link:
 
     def _free(self) -> None:
         self._forget()
+        if self.connection._bypass is not None:
+            self.connection._bypass.forget(self)
         self.session._links.pop(self._pn, None)
         if self.connection._links.pop(self._pn, None) is not None:
             self.connection._links_kept_bytes -= self.kept_bytes

@@ -17,7 +17,8 @@ from legato.amqp.engine.batch import (
     take_accepted,
     take_run,
 )
-from legato.amqp.engine.deliveries import Known
+from legato.amqp.engine.bypass import Bypass
+from legato.amqp.engine.deliveries import Known, refuse_size
 from legato.amqp.engine.events import AcceptedRun, Disposition, Event, Transfer, TransferRun
 from legato.amqp.engine.link import Link, Receiver, Sender
 from legato.amqp.engine.outcomes import ACCEPTED, RECEIVED, RELEASED, Outcome
@@ -32,6 +33,9 @@ _OUTCOMES: dict[int, Outcome | None] = {
     RELEASED_STATE: RELEASED,
 }
 
+_peek = lib.pn_collector_peek
+_pop = lib.pn_collector_pop
+_event_delivery = lib.pn_event_delivery
 _delivery_link = lib.pn_delivery_link
 _delivery_readable = lib.pn_delivery_readable
 _delivery_remote_state = lib.pn_delivery_remote_state
@@ -44,10 +48,12 @@ class Runs:
     Args:
         links: the connection's, by pointer.
         known: the connection's unsettled deliveries, by pointer.
+        bypass: knows the bodies that have passed the engine by.
     """
 
-    def __init__(self, links: dict[Any, Link], known: Known) -> None:
+    def __init__(self, links: dict[Any, Link], known: Known, bypass: Bypass | None = None) -> None:
         self._links = links
+        self._bypass = bypass
         self._known = known
 
     def take(self, collector: Any, delivery: Any, events: list[Event]) -> bool:
@@ -76,10 +82,16 @@ class Runs:
         if link.__class__ is not Receiver or link.closed or link._parts or link.credit <= 0:
             return False
         run = take_run()
-        taken = run.take_transfers(collector, link._pn, link.credit, link.max_message_bytes, link.reads_tags)
+        bypass = self._bypass if self._bypass is not None and self._bypass.received else None
+        taken = run.take_transfers(collector, link._pn, link.credit, link.max_message_bytes, link.reads_tags, bypass)
         if taken and not (link.takes_runs and taken >= RUN_MIN and self._report_run(run, link, events)):
             self._report_transfers(run, link, events)
+        run.let_go()
         give_run(run)
+        if bypass is not None and bypass.refuses_next():
+            refuse_size(link, _event_delivery(_peek(collector)), events)
+            _pop(collector)
+            return True
         return taken > 0
 
     def _report_run(self, run: Run, link: Receiver, events: list[Event]) -> bool:

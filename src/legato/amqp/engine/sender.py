@@ -6,11 +6,13 @@ import sys
 from array import array
 from collections.abc import Sequence
 from itertools import pairwise
+from operator import sub
 from typing import TYPE_CHECKING, Any
 
 from cproton import ffi, lib
 
 from legato.amqp.engine import batch
+from legato.amqp.engine.bypass import BODY_MIN, FRAME_REST_BYTES, Bypass
 from legato.amqp.engine.link_base import Link
 from legato.amqp.engine.outcomes import ACCEPTED, Outcome, Transactional
 from legato.amqp.engine.states import ACCEPTED_STATE, write_outcome
@@ -128,7 +130,11 @@ class Sender(Link):
                 self.send(data, tags[at : at + 8], context)
                 for data, at, context in zip(bodies, range(0, 8 * count, 8), contexts, strict=True)
             ]
-        deliveries = batch.send_all(self._pn, bodies, tags)
+        bypass = self._bypass_for(max(map(len, bodies)))
+        if bypass is not None:
+            deliveries = bypass.send_all(self, self._pn, bodies, tags)
+        else:
+            deliveries = batch.send_all(self._pn, bodies, tags)
         self.credit -= count
         handles = range(self._last_handle + 1, self._last_handle + 1 + count)
         self._last_handle += count
@@ -138,6 +144,12 @@ class Sender(Link):
             unsettled[handle] = delivery
             known[delivery] = (self, handle, context)
         return handles
+
+    def _bypass_for(self, body_bytes: int) -> Bypass | None:
+        """What has bodies pass the engine by, if that is worth it: the largest of them must fit into a frame."""
+        if body_bytes < BODY_MIN or body_bytes + FRAME_REST_BYTES > self.connection.remote_max_frame_bytes:
+            return None
+        return self.connection._bypass
 
     @property
     def unsettled(self) -> int:
@@ -169,7 +181,12 @@ class Sender(Link):
             bounds = pairwise((0, *ends))
             bodies = [bytes(content[begin:end]) for begin, end in bounds]
             return self.send_all(bodies, tags, [(context, place) for place in range(count)])[0]
-        deliveries = batch.send_run(self._pn, content, ends, tags)
+        is_large = ends[-1] >= BODY_MIN * count
+        bypass = self._bypass_for(max(map(sub, ends, (0, *ends)))) if is_large else None
+        if bypass is not None:
+            deliveries = bypass.send_run(self, self._pn, content, ends, tags)
+        else:
+            deliveries = batch.send_run(self._pn, content, ends, tags)
         handle = self._last_handle + 1
         self._last_handle += count
         self.credit -= count

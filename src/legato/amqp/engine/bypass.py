@@ -1,0 +1,199 @@
+"""Bodies that pass the engine by: it would copy each six times.
+
+The engine gets a token where a frame has a body, and all else of the frame: so it is the same frame to it, of another
+size. Who reads the message finds the token, and takes the body from the bytes that were received. What is sent is given
+to the engine as a token, too, and the body put where the token is in what the engine has written.
+
+A token begins with 16 bytes that the process makes up for each connection: no peer can send one. It never leaves the
+process, and what it names is looked up: if it is not there, the connection ends with an internal error.
+"""
+
+from __future__ import annotations
+
+import struct
+from array import array
+from collections.abc import Iterator
+from itertools import accumulate
+from typing import Any
+
+from cproton_ffi import ffi
+
+from legato.amqp.engine.batch import POINTERS, RUN_MAX
+
+try:
+    from legato.amqp import _batch
+except ImportError:
+    _batch = None  # type: ignore[assignment]
+
+BODY_MIN = 2048
+"""Bodies of so many bytes and more pass by: of smaller ones a copy costs less than what it takes to do without."""
+FRAME_REST_BYTES = 512
+"""So much of a frame is for what is not the body."""
+_TOKEN_BYTES = 32
+_AMQP = b"AMQP\x00\x01\x00\x00"
+_PLACE = struct.Struct("@QIIN")
+"""A `body` of the module's: number, begin, size, place of the token."""
+
+
+class Bypass:
+    """The bodies of one connection (docs/decisions/0099).
+
+    Args:
+        transport: the connection's engine.
+
+    Attributes:
+        received: what was received and has bodies in it that were not read yet, by its number.
+    """
+
+    def __init__(self, transport: Any) -> None:
+        self._transport = transport
+        self.way = _batch.ffi.new("bypass *")
+        if not _batch.lib.begin_bypass(self.way, BODY_MIN):
+            raise OSError("the system has no random numbers")
+        self._number = 0
+        self.received: dict[int, memoryview] = {}
+        self._sent: dict[int, _Sent] = {}
+
+    def push(self, data: bytes) -> None:
+        """Have the engine receive bytes, without the bodies in it."""
+        self._number += 1
+        if _batch.lib.push_apart(self.way, self._transport, ffi.from_buffer(data), len(data), self._number):
+            self.received[self._number] = memoryview(data)
+
+    def pieces(self, places: Any, count: int, own: memoryview) -> list[memoryview]:
+        """Messages that were taken, as `places` tells; those that have not passed the engine by lie in `own`."""
+        return [
+            self._received_body(number, begin, size) if number else own[begin : begin + size]
+            for number, begin, size, _ in _fields(places, count)
+        ]
+
+    def _received_body(self, number: int, begin: int, size: int) -> memoryview:
+        return _part(self.received.get(number), begin, size)
+
+    def refuses_next(self) -> bool:
+        """Whether the message at the collector's head was read and is larger than it may be.
+
+        Raises:
+            RuntimeError: it was read in part, which cannot be: nobody may be given it.
+        """
+        if self.way.is_mixed:
+            raise RuntimeError("a message has passed the engine by in part")
+        return bool(self.way.is_too_large)
+
+    def whole(self, data: bytes) -> bytes:
+        """A message that was read from the engine, with its body."""
+        place = _batch.ffi.new("body *")
+        if not _batch.lib.is_apart(self.way, ffi.from_buffer(data), len(data), place):
+            return data
+        return data[:-_TOKEN_BYTES] + self._received_body(place.number, place.begin, place.size)
+
+    def send_run(self, link: Any, pn_link: Any, content: bytes | memoryview, ends: array[int], tags: bytes) -> Any:
+        """`batch.send_run`; `link` is whose messages they are."""
+        made = ffi.new(POINTERS, len(ends))
+        self._number += 1
+        size = _batch.lib.send_apart(
+            self.way,
+            pn_link,
+            len(ends),
+            ffi.from_buffer(content),
+            ffi.cast("uint32_t *", ffi.from_buffer(ends)),
+            ffi.from_buffer(tags),
+            made,
+            self._number,
+        )
+        if size:
+            self._sent[self._number] = _Sent(memoryview(content), link, size)
+            link.session.apart_bytes += size
+        return made
+
+    def send_all(self, link: Any, pn_link: Any, bodies: list[bytes], tags: bytes) -> list[Any]:
+        """`batch.send_all`; `link` is whose messages they are."""
+        made = self.send_run(link, pn_link, b"".join(bodies), array("I", accumulate(map(len, bodies))), tags)
+        deliveries: list[Any] = ffi.unpack(made, len(bodies))
+        return deliveries
+
+    def fill(self, written: list[bytes]) -> list[bytes | memoryview]:
+        """What the engine has written, whole frames, with the bodies.
+
+        Raises:
+            RuntimeError: a body is not there any more.
+        """
+        if not self._sent:
+            return written  # type: ignore[return-value]
+        data = bytearray().join(written)
+        view = memoryview(data)
+        pieces: list[bytes | memoryview] = []
+        begin, count = 0, RUN_MAX
+        next_at = _batch.ffi.new("size_t *", len(_AMQP) if data.startswith(_AMQP) else 0)
+        places = take_places()
+        while count == RUN_MAX:
+            count = _batch.lib.find_apart(self.way, ffi.from_buffer(data), len(data), next_at, places, RUN_MAX)
+            for number, first, size, at in _fields(places, count):
+                pieces += (view[begin:at], self._take_sent(number, first, size))
+                begin = at + _TOKEN_BYTES
+        give_places(places)
+        pieces.append(view[begin:])
+        return pieces
+
+    def _take_sent(self, number: int, begin: int, size: int) -> memoryview:
+        sent = self._sent.get(number)
+        body = _part(None if sent is None else sent.content, begin, size)
+        assert sent is not None
+        sent.link.session.apart_bytes -= size
+        sent.left -= size
+        if sent.left <= 0:
+            del self._sent[number]
+        return body
+
+    def forget(self, link: Any) -> None:
+        """What was given to a sender and is not on its way goes nowhere any more."""
+        for number in [number for number, sent in self._sent.items() if sent.link is link]:
+            link.session.apart_bytes -= self._sent.pop(number).left
+
+    def clear(self) -> None:
+        """The connection is over."""
+        self.received.clear()
+        self._sent.clear()
+
+
+class _Sent:
+    """Messages that were given to a sender.
+
+    Attributes:
+        content: what their bodies lie in.
+        link: the sender.
+        left: the size of those that are not on their way.
+    """
+
+    __slots__ = ("content", "left", "link")
+
+    def __init__(self, content: memoryview, link: Any, left: int) -> None:
+        self.content = content
+        self.link = link
+        self.left = left
+
+
+def _part(whole: memoryview | None, begin: int, size: int) -> memoryview:
+    if whole is None or begin + size > len(whole):
+        raise RuntimeError("a message that passed the engine by is not there any more")
+    return whole[begin : begin + size]
+
+
+_rooms: list[Any] = []
+
+
+def take_places() -> Any:
+    """Room for what the module says of a run's bodies, for one thread; give it back with `give_places`."""
+    try:
+        return _rooms.pop()
+    except IndexError:
+        return _batch.ffi.new("body[]", RUN_MAX)
+
+
+def give_places(places: Any) -> None:
+    """Another connection may use it."""
+    _rooms.append(places)
+
+
+def _fields(places: Any, count: int) -> Iterator[tuple[int, int, int, int]]:
+    return _PLACE.iter_unpack(_batch.ffi.buffer(places, count * _PLACE.size))
