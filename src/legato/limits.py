@@ -57,7 +57,7 @@ would be in the way of the next message that somebody sends and waits for."""
 UNAWAITED_FACTS_MAX = 256
 """More of their facts than this do not wait."""
 
-DELIVERY_BYTES_IN_ONE_GO = 64 << 10
+DELIVERY_BYTES_IN_ONE_GO = 256 << 10
 """A consumer is given no more before its socket has taken that: the first message must not wait for the last, and
 large ones must not pile up in memory."""
 SHOWN_BYTES_IN_ONE_GO = 1 << 20

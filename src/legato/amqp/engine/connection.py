@@ -41,7 +41,7 @@ CONNECTION_BYTES, SESSION_BYTES, LINK_BYTES, DELIVERY_BYTES = 32 << 10, 8 << 10,
 """What each takes in memory, about, but for what the peer says in its Open and in its attaches."""
 AMQP_HEADER = b"AMQP\x00\x01\x00\x00"
 
-PUSHED_BYTES_MAX = 64 << 10
+PUSHED_BYTES_MAX = 256 << 10
 """The engine takes no more before what it made of it was looked at."""
 ELEMENTS_AT_ONCE = 2_000
 """Nor frames of so many elements, besides messages, if what it makes of them is to be handled in slices."""
