@@ -17,6 +17,7 @@ from legato.amqp.engine.outcomes import ACCEPTED
 from legato.client import ConnectionFactory, JMSSecurityError
 from tests.integration.client.helpers import drain, send
 from tests.integration.server.test_logins import add, offered
+from tests.integration.server.test_management import Manager
 from tests.support.amqp_peer import AmqpPeer, Refused, text
 from tests.support.server import Server, server
 
@@ -176,6 +177,26 @@ def test_a_renewed_certificate_is_used_after_a_reload_and_no_connection_is_lost(
     again = log_in(running, certificates.context(certificates.issue("bob")))
     assert again.socket.getpeercert(True) != before  # type: ignore[attr-defined]
     assert bob.send(bob.sender("other"), text(b"x")) == ACCEPTED
+
+
+def test_the_bulk_endpoint_has_the_renewed_certificate_too_where_there_are_no_users(
+    certificates: Certificates, tmp_path: Path
+) -> None:
+    """It had the former one until somebody started the broker again, or it had expired."""
+    settings, file = tmp_path / "open.toml", certificates.directory / "server.pem"
+    settings.write_text(f'[tls]\ncertificate = "{file}"\nkey = "{file}"\n')
+    with server(tmp_path / "open", "--config", str(settings)) as running:
+        manager = Manager(AmqpPeer(running.port, tls=certificates.context()))
+
+        def certificate() -> str:
+            status, told = manager.ask("ticket", "sink", "stage", batch=0, stage="a")
+            assert status == 200, told
+            return ssl.get_server_certificate(("127.0.0.1", told["port"]))
+
+        before = certificate()
+        certificates.renew_server()
+        assert manager.ask("reload", type="broker")[0] == 200
+        assert certificate() != before
 
 
 def test_a_certificate_that_cannot_be_read_changes_nothing(running: Server, certificates: Certificates) -> None:

@@ -544,7 +544,7 @@ class Service:
         if gone:
             # One of them may have asked for this, and is to hear the answer.
             self._loop.call_later(EXPULSION_GRACE_S, self._expel, gone)
-        if self._has_users():
+        if self._has_users() or tls is not None:
             self.bulk.renew()
         self._spreading.begin(chain(self.broker.administration.apply_settings(), self._links.review_credit()))
         self.advance()
