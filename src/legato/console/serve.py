@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import hashlib
 import logging
 import os
 import signal
 import socket
+import ssl
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -22,12 +24,14 @@ from legato.client.failover.uri import parse_uri
 from legato.console.application import Console, Settings, new_token
 from legato.console.brokers import Brokers
 from legato.errors import ConfigError, LegatoError
+from legato.quoting import sentence
 
 log = logging.getLogger("legato.console")
 
 LISTEN_DEFAULT = "127.0.0.1:0"
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 SHUTDOWN_S = 2
+LOOK_AT_CERTIFICATE_EVERY_S = 10.0
 
 
 @dataclass
@@ -58,24 +62,50 @@ class Options:
 
 
 class Server(uvicorn.Server):
-    """As uvicorn's, but it says when it serves, and ends streams of events at once."""
+    """As uvicorn's, but it says when it serves, ends streams of events at once, and takes a renewed certificate."""
 
     def __init__(self, config: uvicorn.Config, closing: asyncio.Event, started: Callable[[], None]) -> None:
         super().__init__(config)
         self._closing = closing
         self._tell = started
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._looking: asyncio.Task[None] | None = None
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """See uvicorn."""
         self._loop = asyncio.get_running_loop()
         await super().startup(sockets)
+        if self.config.ssl is not None:
+            self._looking = self._loop.create_task(self._look_at_certificate(self.config.ssl))
         self._tell()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """See uvicorn."""
         self._closing.set()
+        if self._looking is not None:
+            self._looking.cancel()
         await super().shutdown(sockets)
+
+    async def _look_at_certificate(self, context: ssl.SSLContext) -> None:
+        """Show a renewed certificate to who comes from then on; one that cannot be used, when it can."""
+        certificate, key = str(self.config.ssl_certfile), str(self.config.ssl_keyfile)
+        seen = told = _content_of(certificate, key)
+        while True:
+            await asyncio.sleep(LOOK_AT_CERTIFICATE_EVERY_S)
+            found = _content_of(certificate, key)
+            if found == seen:
+                continue
+            try:
+                # Without a password for the key nobody is asked for one.
+                ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(certificate, key, password="")
+                context.load_cert_chain(certificate, key, password="")
+            except OSError as error:
+                if found != told:
+                    log.warning("! the certificate has changed and cannot be used: %s", sentence(str(error)))
+                told = found
+                continue
+            seen = found
+            log.info("= the console has its certificate anew")
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -100,6 +130,14 @@ class Server(uvicorn.Server):
         self.should_exit = True
         if self._loop is not None:
             self._loop.call_soon_threadsafe(self._closing.set)
+
+
+def _content_of(*files: str) -> tuple[bytes, ...]:
+    """What tells files from others; empty if they cannot be read."""
+    try:
+        return tuple(hashlib.sha256(Path(file).read_bytes()).digest() for file in files)
+    except OSError:
+        return ()
 
 
 def serve(options: Options, announce: Callable[[str], None], *, while_input: bool = False) -> None:
