@@ -97,8 +97,11 @@ STORE_FULL_SHARE = 0.95
 LOG_SHARE = 0.25
 """Of the map the log may take so much before facts go that no ledger has, also where `store.log_bytes` is more."""
 LOG_BYTES_DEFAULT = 4 << 30
-CHECKPOINT_MS_DEFAULT = 0
+CHECKPOINT_MS_DEFAULT = 100
 JOURNAL_BYTES_DEFAULT = 8 << 20
+JOURNALED_BYTES = 32 << 10
+"""A commit that stores so many bytes of messages is in the store's file at once: they share what a second flush costs,
+and a record of them would cost more."""
 FREE_DISK_RESERVE_BYTES = 64 << 20
 """Below this producers are refused, so that consumers, who also need pages, can still empty queues."""
 

@@ -51,6 +51,8 @@ class Keeping(msgspec.Struct, frozen=True):
     """A change is in the store's file after so long."""
     journal_bytes: int
     """... or when the journal holds so much that is not."""
+    stored_bytes: int = limits.JOURNALED_BYTES
+    """A commit that stores so many bytes of messages is in the store's file at once."""
 
     @property
     def segment_bytes(self) -> int:
@@ -60,7 +62,7 @@ class Keeping(msgspec.Struct, frozen=True):
     @property
     def record_bytes_max(self) -> int:
         """What is larger is written once, to the store's file."""
-        return self.journal_bytes // 4
+        return min(self.journal_bytes // 4, self.stored_bytes)
 
 
 class Unit:

@@ -45,7 +45,9 @@ def test_a_store_whose_file_is_lost_is_refused_with_what_tells_of_it_and_what_to
         said = ends_with(former)
         state = "is empty (0 bytes)" if empty else "is missing"
         assert f"{store / 'data.mdb'} {state}, though there was a store: 1 segment of a ledger, up to commit" in said
-        assert f"{last:,}, in {store / 'ledger'}, the file reserve, a note of its epoch 1" in said
+        assert (
+            f"{last:,}, in {store / 'ledger'}, the journal in {store / 'journal'}, the file reserve, a note of " in said
+        )
         assert f"legato store restore BACKUP {store}" in said
         assert f"To begin anew without what was in it, move {store} away" in said
         assert (store / "data.mdb").exists() is empty

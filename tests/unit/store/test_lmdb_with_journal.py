@@ -5,6 +5,7 @@ import os
 import shutil
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any, cast
 
@@ -27,7 +28,7 @@ from tests.unit.store.test_lmdb_against_model import STEPS, LmdbAgainstModel, fo
 
 __all__ = ["forgetful"]
 
-NEVER = Keeping(checkpoint_s=1e6, journal_bytes=1 << 20)
+NEVER = Keeping(checkpoint_s=1e6, journal_bytes=1 << 20, stored_bytes=1 << 20)
 """No checkpoint but those that are asked for."""
 
 
@@ -302,6 +303,17 @@ def test_large_commits_and_those_of_sinks_are_written_once(store: LmdbStore) -> 
     store.commit(batch_of(1, stored(1)))
     store.commit(batch_of(1, stored(2, size=NEVER.record_bytes_max + 1)))
     assert as_others_see(killed(store)) == [1, 2]
+
+
+def test_a_commit_of_many_messages_is_in_the_file_at_once(tmp_path: Path) -> None:
+    """They share the second flush, and a record of them would cost more."""
+    with closing(LmdbStore(tmp_path / "store", sync=False, keeping=Keeping(1e6, 8 << 20))) as store:
+        store.begin_epoch("b", 0)
+        store.commit(batch_of(1, QueueCreated(1, "q"), ProducerRegistered(1, "p")))
+        store.commit(batch_of(1, *[stored(seq, size=1 << 10) for seq in range(1, 32)]))
+        assert as_others_see(killed(store, "few")) == []
+        store.commit(batch_of(1, *[stored(seq, size=1 << 10) for seq in range(32, 64)]))
+        assert as_others_see(killed(store, "many")) == [*range(1, 64)]
 
 
 def test_the_journal_holds_no_more_than_it_may(store: LmdbStore) -> None:
