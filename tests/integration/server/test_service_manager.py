@@ -198,3 +198,15 @@ def test_the_container_is_a_broker_with_settings_that_there_are() -> None:
     group = typer.main.get_command(app)
     group.commands[words[0]].make_context(words[0], words[1:]).close()  # type: ignore[attr-defined]
     assert compose.count("pid: host") > 0, "LMDB's table of readers knows processes by their numbers"
+
+
+def test_the_service_beside_the_brokers_is_the_example_built_with_the_extra_that_it_needs() -> None:
+    text, compose = ((DEPLOY / "container" / name).read_text() for name in ("Containerfile", "compose.yaml"))
+    extras = tomllib.loads((DEPLOY.parent / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    [default], [given] = re.findall(r"^ARG EXTRAS=(\w+)$", text, re.MULTILINE), re.findall(r"EXTRAS: (\w+)", compose)
+    assert {default, given} <= extras.keys()
+    assert text.count("[$EXTRAS]") == 2
+    [directory], [program] = re.findall(r'"(\S+):/app:ro"', compose), re.findall(r"/app/(\w+\.py)\]", compose)
+    source = (DEPLOY / "container" / directory / program).read_text()
+    assert f"from legato.{given} import" in source
+    assert set(re.findall(r"(BROKER_URL|ORDERS_\w+):", compose)) == set(re.findall(r'environ\.get\("(\w+)"', source))
