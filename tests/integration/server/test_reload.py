@@ -105,8 +105,13 @@ def test_a_backup_keeps_its_settings_if_the_new_ones_cannot_be_used(tmp_path: Pa
 
 @pytest.mark.parametrize(
     ("broken", "why"),
-    [("[server]\nlisen = 1\n", "lisen"), ("", "legato.toml is empty: put it back")],
-    ids=["wrong", "empty"],
+    [
+        ("[server]\nlisen = 1\n", "lisen"),
+        ("", "legato.toml is empty: put it back"),
+        ('[auth]\nusers_file = "\\u0000"\n', "null byte"),
+        ("[server]\nlisten = " + 5000 * "[", "nested too deep"),
+    ],
+    ids=["wrong", "empty", "unforeseen", "deep"],
 )
 def test_a_takeover_with_a_file_that_cannot_be_used_keeps_the_settings(tmp_path: Path, broken: str, why: str) -> None:
     file = tmp_path / "legato.toml"
@@ -117,7 +122,7 @@ def test_a_takeover_with_a_file_that_cannot_be_used_keeps_the_settings(tmp_path:
         primary.kill()
         backup.wait_for_role("active")
         assert maximum_deliveries(backup) == 3
-        backup.wait_for_log("the configuration was not read again, and holds as it was: ")
+        backup.wait_for_log("the configuration was not read again, and holds as it was")
         backup.wait_for_log(why)
 
 

@@ -488,6 +488,8 @@ def _read(file: Path) -> tuple[dict[str, Any], Origins]:
         raise ConfigError(f"Cannot read the configuration {file}: {error.strerror}.") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{file} is not TOML: {error}.") from None
+    except RecursionError:
+        raise ConfigError(f"{file} cannot be read: its lists or tables are nested too deep.") from None
 
 
 def _overlay_environment(raw: dict[str, Any], environment: Mapping[str, str], origins: Origins) -> None:

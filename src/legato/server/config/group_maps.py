@@ -51,6 +51,8 @@ class GroupMapFile:
             return from_tables(tomllib.loads(data.decode()))
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
             raise ConfigError(f"The map of groups {self._path} is not TOML: {error}.") from None
+        except RecursionError:
+            raise ConfigError(f"The map of groups {self._path} cannot be read: it is nested too deep.") from None
         except ConfigError as error:
             raise ConfigError(f"{self._path}: {error}") from None
 

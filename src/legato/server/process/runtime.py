@@ -269,18 +269,22 @@ class Runtime:
             read, changed = self._renew()
         except ConfigError as error:
             log.error("! the configuration was not read again, and holds as it was: %s", error)
-            try:
-                self._users = self._users.renewed(self._config)
-            except ConfigError as error:
-                log.error("! the users were not read again: %s", error)
-            try:
-                self._tls = tls_context(self._config.tls)
-            except ConfigError as error:
-                log.error("! the certificate was not read again: %s", error)
+        except Exception:
+            # Whatever is wrong with its files, a backup is there to take over.
+            log.exception("! the configuration was not read again, and holds as it was")
+        else:
+            if changed:
+                log.info("= the configuration has changed since it was read last: %s", sentence(", ".join(changed)))
+            tell_restart(self._started, read)
             return
-        if changed:
-            log.info("= the configuration has changed since it was read last: %s", sentence(", ".join(changed)))
-        tell_restart(self._started, read)
+        try:
+            self._users = self._users.renewed(self._config)
+        except ConfigError as error:
+            log.error("! the users were not read again: %s", error)
+        try:
+            self._tls = tls_context(self._config.tls)
+        except ConfigError as error:
+            log.error("! the certificate was not read again: %s", error)
 
     def _turn(self, event: Event, *, tell: bool = True) -> None:
         """Take the role that `event` leads to, and let others know, and the log unless it hears of it otherwise."""
