@@ -15,6 +15,7 @@ from legato.client import (
     ConnectionFactory,
     IllegalStateError,
     Message,
+    TextMessage,
 )
 from tests.integration.client.helpers import NOTHING_COMES_S, WAIT_S, drain, receive, send, texts
 from tests.support.broker import BrokerPair
@@ -39,6 +40,25 @@ def test_in_auto_a_message_is_acknowledged_when_receive_returns(connect: Connect
     assert texts(receive(consumer, 2)) == ["1", "2"]
     consumer.close()
     assert drain(connection, queue_name) == ["3"]
+
+
+@pytest.mark.parametrize("received", [0, 1, 37, 99, 100])
+def test_in_auto_what_came_together_is_acknowledged_as_far_as_it_was_received(
+    connect: Connect, queue_name: str, received: int
+) -> None:
+    """CONTRACT C2: in a read of the socket come many messages; the rest of them goes back when the consumer closes."""
+    connection = connect()
+    numbers = [str(number) for number in range(100)]
+    with connection.create_session() as session:
+        producer = session.create_producer(session.create_queue(queue_name))
+        for number in numbers:
+            producer.send(TextMessage(number), completion_listener=lambda _message, error: None)
+        producer.flush()
+    with connection.create_session() as session:
+        consumer = session.create_consumer(session.create_queue(queue_name))
+        assert texts(receive(consumer, received)) == numbers[:received]
+        consumer.close()
+    assert drain(connection, queue_name) == numbers[received:]
 
 
 def heard(connection: Connection, queue: str) -> None:

@@ -97,10 +97,10 @@ class TestOutgoing:
         one, two, three = sends = [send(number) for number in (1, 2, 3)]
         outgoing.unconfirmed.extend(sends)
         refused = JMSError("refused")
-        assert outgoing.decided(three, None) == []
-        assert outgoing.decided(one, refused) == [one]
+        assert outgoing.decided([three], None) == []
+        assert outgoing.decided([one], refused) == [one]
         outgoing.forget([one])
-        assert outgoing.decided(two, None) == [two, three]
+        assert outgoing.decided([two], None) == [two, three]
         assert [found.error for found in sends] == [refused, None, None]
 
     def test_sends_of_a_transaction_are_not_sent_again_by_themselves(self) -> None:

@@ -5,6 +5,7 @@ It gave that back after a failover before the broker had sent it again; or it is
 
 from __future__ import annotations
 
+from array import array
 from errno import ENOSPC
 from types import SimpleNamespace
 from typing import Any
@@ -15,7 +16,7 @@ import pytest
 from legato.amqp import names
 from legato.amqp.codec.header import Header
 from legato.amqp.codec.message import DataBody, encode_message
-from legato.amqp.engine.events import Attached, Transfer, TransferAborted, TransferPart
+from legato.amqp.engine.events import Attached, Transfer, TransferAborted, TransferPart, TransferRun
 from legato.amqp.engine.outcomes import DELIVERY_FAILED, Outcome
 from legato.client.failover.contract import CONTRACTS
 from legato.client.links.receiver_end import ReceiverEnd
@@ -80,16 +81,23 @@ def answer(end: ReceiverEnd, **properties: Any) -> Any:
     return link
 
 
-def send(end: ReceiverEnd, *seqs: int) -> None:
-    """The broker sends messages, for which it must have credit."""
+def send(end: ReceiverEnd, *seqs: int, together: bool = False) -> None:
+    """The broker sends messages, for which it must have credit; they may come together, as a run."""
     link: Any = end.link
+    if together:
+        assert link.credit >= len(seqs)
+        link.credit -= len(seqs)
+        ends = array("I", range(1, len(seqs) + 1))
+        end.on_run(TransferRun(link, seqs[0], b"m" * len(seqs), ends, False, seqs[0]))
+        return
     for seq in seqs:
         assert link.credit > 0, f"{seq} cannot come"
         link.credit -= 1
-        end.on_transfer(Transfer(link, seq, seq.to_bytes(8, "big"), b"", False, None))
+        end.on_transfer(Transfer(link, seq, seq.to_bytes(8, "big"), b"m", False, None))
 
 
-def test_what_was_given_back_before_it_came_again_is_given_back_when_it_comes() -> None:
+@pytest.mark.parametrize("together", [False, True])
+def test_what_was_given_back_before_it_came_again_is_given_back_when_it_comes(together: bool) -> None:
     """CONTRACT B13, C8: the broker counts it as a failed delivery, and the inbox has no more than the prefetch."""
     end = consumer(prefetch=3)
     answer(end)
@@ -100,7 +108,7 @@ def test_what_was_given_back_before_it_came_again_is_given_back_when_it_comes() 
     end.attach()
     end.give_back([had[0], had[2]])
     link = answer(end, HELD_COUNT=3, ELSEWHERE=[])
-    send(end, 1, 2, 3)
+    send(end, 1, 2, 3, together=together)
     assert link.settled == {1: DELIVERY_FAILED, 3: DELIVERY_FAILED}
     assert list(end.incoming.outstanding.values()) == [had[1]]
     assert not end.incoming.inbox
@@ -108,7 +116,10 @@ def test_what_was_given_back_before_it_came_again_is_given_back_when_it_comes() 
     assert 0 < link.credit <= 3
 
 
-def test_what_was_given_back_and_went_elsewhere_is_a_message_like_any_other_when_it_comes_later() -> None:
+@pytest.mark.parametrize("together", [False, True])
+def test_what_was_given_back_and_went_elsewhere_is_a_message_like_any_other_when_it_comes_later(
+    together: bool,
+) -> None:
     end = consumer(prefetch=3)
     answer(end)
     send(end, 1, 2)
@@ -118,9 +129,26 @@ def test_what_was_given_back_and_went_elsewhere_is_a_message_like_any_other_when
     end.attach()
     end.give_back(had)
     link = answer(end, HELD_COUNT=1, ELSEWHERE=[1])
-    send(end, 1, 2)
+    send(end, 1, 2, together=together)
     assert link.settled == {2: DELIVERY_FAILED}
     assert [delivery.seq for delivery in end.incoming.inbox] == [1]
+
+
+@pytest.mark.parametrize("together", [False, True])
+def test_what_the_application_has_does_not_come_to_it_again_and_what_is_behind_that_does(together: bool) -> None:
+    """Promise 5, be it that both come in one read."""
+    end = consumer(prefetch=5)
+    answer(end)
+    send(end, 1, 2, 3, 4, together=together)
+    assert [delivery.data for delivery in end.incoming.inbox] == [b"m"] * 4
+    had = [end.incoming.inbox.popleft() for _ in range(2)]
+    end.connection_lost()
+    end.attach()
+    answer(end, HELD_COUNT=2, ELSEWHERE=[])
+    send(end, 1, 2, 3, 4, together=together)
+    assert list(end.incoming.outstanding.values())[:2] == had
+    assert [delivery.seq for delivery in end.incoming.inbox] == [3, 4]
+    assert [delivery.handle for delivery in end.incoming.outstanding.values()] == [1, 2, 3, 4]
 
 
 @pytest.mark.parametrize("how", ["is aborted", "cannot be had"])

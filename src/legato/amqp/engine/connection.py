@@ -111,7 +111,7 @@ class Connection:
         """The same of the peer's Open."""
         self._deliveries: Known = {}
         self._run_deliveries = 0
-        """How many there are besides, sent in runs."""
+        """How many there are besides, in runs."""
         self._ticked: list[Event] = []
         self._pn = lib.pn_connection()
         self._collector = lib.pn_collector()

@@ -172,3 +172,14 @@ class AcceptedRun(Event):
     count: int
     settled: bool
     delivery: int
+
+
+class ConfirmedRun(Event):
+    """The peer settled as accepted `count` neighbours of what `Receiver.state_accepted` stated, from `delivery` on.
+
+    They are what so many `Disposition` would tell, whose contexts are `delivery`, `delivery + 1` ...
+    """
+
+    link: Receiver
+    delivery: int
+    count: int

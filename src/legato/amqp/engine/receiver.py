@@ -39,7 +39,9 @@ class Receiver(Link):
         self.takes_runs = False
         """Whether messages that arrive together may be reported as a `TransferRun`."""
         self._runs: dict[int, ReceivedRun] = {}
-        """What is unsettled of reported runs, by the handle of the first."""
+        """What is unsettled of reported runs, and no outcome is stated of, by the handle of the first."""
+        self._stated: list[tuple[int, ReceivedRun]] = []
+        """What was of these and is accepted, and waits for the sender to settle."""
         self._parts: list[bytes] = []
         self._part_bytes = 0
         self._streamed_bytes = 0
@@ -55,7 +57,8 @@ class Receiver(Link):
     @property
     def unsettled(self) -> int:
         """Deliveries that we have not settled."""
-        return len(self._unsettled) + sum(run.length for run in self._runs.values())
+        in_runs = sum(run.length for run in self._runs.values()) + sum(run.length for _, run in self._stated)
+        return len(self._unsettled) + in_runs
 
     @property
     def queued(self) -> int:
@@ -84,11 +87,14 @@ class Receiver(Link):
 
     def settle(self, delivery: int, outcome: Outcome | None = ACCEPTED) -> None:
         """State `outcome` and settle; nothing if the delivery is unknown or settled."""
-        if self._runs:
-            self._spread_runs()
         pn_delivery = self._unsettled.pop(delivery, None)
         if pn_delivery is None:
-            return
+            if not (self._runs or self._stated):
+                return
+            self._spread_runs()
+            pn_delivery = self._unsettled.pop(delivery, None)
+            if pn_delivery is None:
+                return
         self._deliveries.pop(pn_delivery, None)
         if type(outcome) is Accepted:
             _pn_delivery_update(pn_delivery, ACCEPTED_STATE)
@@ -98,37 +104,64 @@ class Receiver(Link):
 
     def accept_all(self, deliveries: list[int]) -> None:
         """`settle` as accepted, for many at once."""
-        if self._runs:
+        if self._runs or self._stated:
             self._spread_runs()
         self._accept_all(deliveries)
 
     def accept_run(self, delivery: int, count: int) -> None:
         """`settle` as accepted, for `count` deliveries from one on that came as one run."""
+        end = delivery + count
+        while delivery < end and (part := self._take_part(delivery, end - delivery)) is not None:
+            batch.settle_run(part.deliveries, part.at, part.length, ACCEPTED_STATE)
+            delivery += part.length
+        if delivery < end:
+            self.accept_all([*range(delivery, end)])
+
+    def state_accepted(self, delivery: int, count: int) -> None:
+        """`update` as accepted, for `count` deliveries from one on.
+
+        What came in runs is confirmed by `ConfirmedRun`, as long as the sender settles one after the other; otherwise
+        by `Disposition`.
+        """
+        end = delivery + count
+        while delivery < end:
+            part = self._take_part(delivery, end - delivery)
+            if part is None:
+                self.update(delivery, ACCEPTED)
+                delivery += 1
+                continue
+            self._stated.append((delivery, part))
+            self.connection._run_deliveries += part.length
+            for pn_delivery in part.deliveries[part.at : part.at + part.length]:
+                _pn_delivery_update(pn_delivery, ACCEPTED_STATE)
+            delivery += part.length
+
+    def _take_part(self, delivery: int, count_max: int) -> ReceivedRun | None:
+        """Take a delivery, and up to `count_max` with those behind it, out of its run; None if it is in none."""
         first, run = delivery, self._runs.pop(delivery, None)
         if run is None:
+            if delivery in self._unsettled:
+                return None
             for first, run in self._runs.items():
                 if first < delivery < first + run.length:
                     del self._runs[first]
                     break
             else:
-                run = None
+                return None
         skipped = delivery - first
-        if run is None or skipped + count > run.length:
-            if run is not None:
-                self._runs[first] = run
-            self.accept_all([*range(delivery, delivery + count)])
-            return
-        batch.settle_run(run.deliveries, run.at + skipped, count, ACCEPTED_STATE)
+        count = min(count_max, run.length - skipped)
         if skipped:
             self._runs[first] = run._replace(length=skipped)
         if left := run.length - skipped - count:
             self._runs[delivery + count] = ReceivedRun(run.deliveries, run.at + skipped + count, left)
+        return ReceivedRun(run.deliveries, run.at + skipped, count)
 
     def update(self, delivery: int, outcome: Outcome) -> None:
         """State `outcome` without settling: a terminal one asks the sender for a confirmation (AMQP 2.6.12)."""
-        if self._runs:
-            self._spread_runs()
         pn_delivery = self._unsettled.get(delivery)
+        if pn_delivery is None and (self._runs or self._stated):
+            self._spread_runs()
+            pn_delivery = self._unsettled.get(delivery)
         if pn_delivery is not None:
             self._deliveries[pn_delivery] = (self, delivery, delivery)
             write_outcome(pn_delivery, outcome)
@@ -149,6 +182,12 @@ class Receiver(Link):
             deliveries = run.deliveries[run.at : run.at + run.length]
             self._unsettled.update(zip(range(handle, handle + run.length), deliveries, strict=True))
         self._runs.clear()
+        for handle, run in self._stated:
+            self.connection._run_deliveries -= run.length
+            for at, pn_delivery in enumerate(run.deliveries[run.at : run.at + run.length], handle):
+                self._unsettled[at] = pn_delivery
+                self._deliveries[pn_delivery] = (self, at, at)
+        self._stated.clear()
 
     def _forget(self) -> None:
         self._drop_parts()

@@ -19,7 +19,7 @@ from legato.amqp.engine.batch import (
 )
 from legato.amqp.engine.bypass import Bypass
 from legato.amqp.engine.deliveries import Known, refuse_size
-from legato.amqp.engine.events import AcceptedRun, Disposition, Event, Transfer, TransferRun
+from legato.amqp.engine.events import AcceptedRun, ConfirmedRun, Disposition, Event, Transfer, TransferRun
 from legato.amqp.engine.link import Link, Receiver, Sender
 from legato.amqp.engine.outcomes import ACCEPTED, RECEIVED, RELEASED, Outcome
 from legato.amqp.engine.receiver import ReceivedRun
@@ -65,11 +65,16 @@ class Runs:
         if not _delivery_readable(delivery):
             link = self._links.get(_delivery_link(delivery))
             count_max = RUN_MAX
+            told: bool | None = None
             if isinstance(link, Sender) and link._runs:
-                if self._take_accepted(link, collector, delivery, events):
-                    return True
+                told = self._take_accepted(link, collector, delivery, events)
+            elif isinstance(link, Receiver) and link._stated:
+                told = self._take_confirmed(link, collector, delivery, events)
+            if told:
+                return True
+            if told is not None:
                 if delivery not in self._known:
-                    link._spread_runs()
+                    self._spread_run_of(delivery)
                 # What follows may be of a run again.
                 count_max = 1
             run = take_run()
@@ -149,6 +154,28 @@ class Runs:
         return False
 
     @staticmethod
+    def _take_confirmed(link: Receiver, collector: Any, delivery: Any, events: list[Event]) -> bool:
+        """Report what the peer settled of what is stated; False if the collector's head is not about the next of it."""
+        for place, (first, run) in enumerate(link._stated):
+            if run.deliveries[run.at] != delivery:
+                continue
+            count, settled = take_accepted(collector, run.deliveries, run.at, run.length)
+            if count and settled:
+                settle_run(run.deliveries, run.at, count, 0)
+                link.connection._run_deliveries -= count
+                if count < run.length:
+                    link._stated[place] = (
+                        first + count,
+                        ReceivedRun(run.deliveries, run.at + count, run.length - count),
+                    )
+                else:
+                    del link._stated[place]
+                events.append(ConfirmedRun(link, first, count))
+            # That the peer has heard our outcome is no news until it settles.
+            return count > 0
+        return False
+
+    @staticmethod
     def _settle_between(link: Sender, first: int, at: int, count: int) -> None:
         """Settle some of a run's deliveries whose predecessors are not settled."""
         link._spread_runs()
@@ -186,10 +213,10 @@ class Runs:
     def _spread_run_of(self, delivery: Any) -> bool:
         """If the delivery may be one of a run, have it among all others."""
         link = self._links.get(_delivery_link(delivery))
-        if not isinstance(link, Sender) or not link._runs:
-            return False
-        link._spread_runs()
-        return True
+        if (isinstance(link, Sender) and link._runs) or (isinstance(link, Receiver) and link._stated):
+            link._spread_runs()
+            return True
+        return False
 
     def _report_unsettled(self, delivery: Any, outcome: Outcome | None, events: list[Event]) -> None:
         known = self._known.get(delivery)

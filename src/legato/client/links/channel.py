@@ -9,6 +9,7 @@ import msgspec
 from legato.client.failover.contract import FailoverContract
 from legato.client.gate import Gate
 from legato.client.links.channel_ends import ChannelEnds, End
+from legato.client.links.completion import are_due
 from legato.client.links.coordinator_end import CoordinatorEnd
 from legato.client.links.deliveries import AckBatch, Delivery, DeliveryState
 from legato.client.links.link_names import Named
@@ -275,11 +276,10 @@ class Channel(ChannelEnds):
         """Tell the connection's exception listener; without one the log, unless it is usual."""
         self.transport.report(error, usual=usual)
 
-    def complete(self, send: Send) -> None:
-        """Call a send's completion listener, in the thread for that."""
-        assert send.completion is not None
-        send.completion.is_due()
-        self.transport.completed.append(send)
+    def complete(self, sends: list[Send]) -> None:
+        """Call the completion listeners of sends, in the thread for that."""
+        are_due(sends)
+        self.transport.completed += sends
 
     # -- what the application asks for -------------------------------------------------------------------
 

@@ -65,14 +65,18 @@ class Completion:
         self._completions = completions
         self._call = listener if callable(listener) else self._call_method
 
-    def is_due(self) -> None:
-        """A send is done, and its listener will be called. In the I/O thread."""
-        self._completions.taken += 1
-
     def _call_method(self, message: Message, error: JMSError | None) -> object:
         listener = self.listener
         assert not callable(listener)
         return listener.on_completion(message) if error is None else listener.on_exception(message, error)
+
+
+def are_due(sends: list[Send]) -> None:
+    """Sends are done, and their listeners will be called. In the I/O thread."""
+    for send in sends:
+        completion = send.completion
+        assert completion is not None
+        completion._completions.taken += 1
 
 
 def complete_all(sends: list[Send], notifier: Notifier) -> Steps[None]:

@@ -29,6 +29,10 @@ class DeliveryState(Enum):
     """We gave it back, or will get it again as a new delivery."""
 
 
+# A name of a module is found faster than a member of an enum: these are asked for with each message.
+HERE = DeliveryState.HERE
+ACCEPTING = DeliveryState.ACCEPTING
+ACKNOWLEDGED = DeliveryState.ACKNOWLEDGED
 GONE = (DeliveryState.ELSEWHERE, DeliveryState.RETURNED)
 """What is not this consumer's any more."""
 
@@ -109,7 +113,7 @@ class AckBatch:
 
 def finish(delivery: Delivery, state: DeliveryState) -> None:
     """The last word on a delivery; its batch, if any, waits for one less."""
-    if delivery.state not in (DeliveryState.HERE, DeliveryState.ACCEPTING):
+    if delivery.state is not HERE and delivery.state is not ACCEPTING:
         return
     delivery.state = state
     if delivery.batch is not None:
@@ -157,6 +161,18 @@ class Incoming:
             self.outstanding[tag] = delivery
         self.inbox.append(delivery)
         return None
+
+    def arrived_together(self, consumer: Any, first_handle: int, tags: list[bytes], bodies: list[bytes]) -> bool:
+        """Transfers with neighbouring handles came, none of them settled; False if each has to be looked at."""
+        outstanding = self.outstanding
+        if self.awaited or self._settled_early or not outstanding.keys().isdisjoint(tags):
+            return False
+        link = self.link
+        arrive = self.inbox.append
+        for handle, (tag, data) in enumerate(zip(tags, bodies, strict=True), first_handle):
+            outstanding[tag] = delivery = Delivery(consumer, link, handle, tag, data)
+            arrive(delivery)
+        return True
 
     def wants(self, tag: bytes) -> bool:
         """Whether the application is to get the message that comes under a tag; it may have it still."""

@@ -5,9 +5,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from legato.amqp import names
-from legato.amqp.engine.events import Disposition
+from legato.amqp.engine.events import ConfirmedRun, Disposition
 from legato.amqp.engine.outcomes import ACCEPTED, DELIVERY_FAILED, RECEIVED, RELEASED, Modified, Outcome, Rejected
-from legato.client.links.deliveries import AckBatch, Delivery, DeliveryState, finish
+from legato.client.links.deliveries import (
+    ACCEPTING,
+    ACKNOWLEDGED,
+    HERE,
+    AckBatch,
+    Delivery,
+    DeliveryState,
+    finish,
+)
 from legato.client.links.prefetch import PrefetchEnd
 
 if TYPE_CHECKING:
@@ -40,6 +48,30 @@ class DispositionEnd(PrefetchEnd):
             delivery.state = DeliveryState.ACCEPTING
             if delivery.link == self.incoming.link and self.link is not None:
                 self._state_accepted(delivery)
+
+    def accept_all(self, deliveries: list[Delivery]) -> None:
+        """`accept` many; neighbours are stated at once."""
+        link = self.link
+        number = self.incoming.link
+        accepting = self._accepting
+        first = next_handle = 0
+        for delivery in deliveries:
+            if delivery.state is not HERE:
+                continue
+            delivery.state = ACCEPTING
+            if link is None or delivery.link != number:
+                continue
+            handle = delivery.handle
+            accepting[handle] = delivery
+            delivery.stated = True
+            if handle != next_handle:
+                if first:
+                    link.state_accepted(first, next_handle - first)
+                first = handle
+            next_handle = handle + 1
+        if first:
+            assert link is not None
+            link.state_accepted(first, next_handle - first)
 
     def accept_for(self, delivery: Delivery, batch: AckBatch) -> None:
         """Acknowledge a message on behalf of `Message.acknowledge()`."""
@@ -85,6 +117,23 @@ class DispositionEnd(PrefetchEnd):
             if isinstance(outcome, Rejected):
                 delivery.batch = None
             self.channel.touch()
+
+    def on_confirmed(self, event: ConfirmedRun) -> None:
+        """The broker settled, as accepted, neighbours that we accepted."""
+        take = self._accepting.pop
+        outstanding = self.incoming.outstanding
+        confirmed = []
+        for handle in range(event.delivery, event.delivery + event.count):
+            delivery = take(handle, None)
+            if delivery is not None:
+                outstanding.pop(delivery.tag, None)
+                confirmed.append(delivery)
+        # Before the application hears of it: what it does next may need the link to be gone.
+        self.close_if_asked()
+        for delivery in confirmed:
+            finish(delivery, ACKNOWLEDGED)
+            if delivery.batch is not None:
+                self.channel.touch()
 
     # -- giving back -------------------------------------------------------------------------------------
 

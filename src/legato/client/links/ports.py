@@ -102,8 +102,8 @@ class ChannelPort(Protocol):
     def fail(self, error: JMSError) -> None:
         """The session cannot go on."""
 
-    def complete(self, send: Send) -> None:
-        """Call a send's completion listener."""
+    def complete(self, sends: list[Send]) -> None:
+        """Call the completion listeners of sends."""
 
     def attach(self, end: Any) -> None:
         """Attach a link, if it can be now."""

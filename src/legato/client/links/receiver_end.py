@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 from collections import deque
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from legato.amqp import names
 from legato.amqp.codec.types import Array, ULong
-from legato.amqp.engine.events import Attached, Detached, Transfer, TransferAborted, TransferPart
+from legato.amqp.engine import batch
+from legato.amqp.engine.events import (
+    Attached,
+    ConfirmedRun,
+    Detached,
+    Transfer,
+    TransferAborted,
+    TransferPart,
+    TransferRun,
+)
 from legato.amqp.engine.outcomes import ACCEPTED, Modified
-from legato.client.links.deliveries import Delivery, DeliveryState, finish
+from legato.client.links.deliveries import ACCEPTING, HERE, Delivery, DeliveryState, finish
 from legato.client.links.dispositions import DispositionEnd
 from legato.client.links.downloads import Download
 from legato.client.links.prefetch import FIRST_CREDIT, LARGE_CREDIT
@@ -80,6 +90,8 @@ class ReceiverEnd(DispositionEnd):
         )
         self.link.context = self
         self.link.streams = True
+        # Elsewhere the broker hears of each message that it is presented.
+        self.link.takes_runs = batch.tells_runs and self.channel.mode is AcknowledgeMode.AUTO
         self._credit = 0
         self._ramp = FIRST_CREDIT
 
@@ -204,8 +216,8 @@ class ReceiverEnd(DispositionEnd):
         self.close_if_asked()
 
     def _detach_when_done(self) -> None:
-        states = {delivery.state for delivery in self.incoming.outstanding.values()}
-        if DeliveryState.ACCEPTING in states or (self.released and DeliveryState.HERE in states):
+        awaited = (ACCEPTING, HERE) if self.released else (ACCEPTING,)
+        if any(delivery.state in awaited for delivery in self.incoming.outstanding.values()):
             return
         coordinator = self.channel.coordinator
         if coordinator is not None and not coordinator.release(self):
@@ -253,6 +265,24 @@ class ReceiverEnd(DispositionEnd):
             self.incoming.claims_came()
             # What is held takes credit but no room in the inbox: nobody else would ever ask for more.
             self.grant()
+        self.channel.touch()
+        if self._credit == 0 and self._drained:
+            self._run_drained()
+
+    def on_run(self, event: TransferRun | ConfirmedRun) -> None:
+        """Messages came together, or the broker settled together what we accepted."""
+        if isinstance(event, ConfirmedRun):
+            self.on_confirmed(event)
+            return
+        count = len(event.ends)
+        tags = [number.to_bytes(8, "big") for number in range(event.number, event.number + count)]
+        bodies = [event.data[begin:end] for begin, end in pairwise((0, *event.ends))]
+        if event.settled or not self.incoming.arrived_together(self, event.delivery, tags, bodies):
+            for handle, (tag, data) in enumerate(zip(tags, bodies, strict=True), event.delivery):
+                self.on_transfer(Transfer(event.link, handle, tag, data, event.settled, None))
+            return
+        self._credit -= count
+        self._wanted = 0
         self.channel.touch()
         if self._credit == 0 and self._drained:
             self._run_drained()
@@ -331,19 +361,21 @@ class ReceiverEnd(DispositionEnd):
 
     def _flush_accepted(self) -> None:
         accepted = self.accepted
-        lazy = self.channel.mode is AcknowledgeMode.DUPS_OK
+        taken = []
         while accepted:
             try:
                 delivery = accepted[0]
             except IndexError:  # the application took the last one back
-                return
+                break
             if delivery is self.handing:
-                return
+                break
             accepted.popleft()
-            if lazy:
+            taken.append(delivery)
+        if self.channel.mode is AcknowledgeMode.DUPS_OK:
+            for delivery in taken:
                 self.settle(delivery, ACCEPTED, DeliveryState.ACKNOWLEDGED)
-            else:
-                self.accept(delivery)
+        else:
+            self.accept_all(taken)
 
     def _handed(self, deliveries: deque[Delivery]) -> Delivery | None:
         """Take out the first of those that the application has; None if there is none."""

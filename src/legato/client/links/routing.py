@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from legato.amqp.engine.events import (
+    AcceptedRun,
     Attached,
+    ConfirmedRun,
     Detached,
     Disposition,
     Event,
@@ -13,6 +15,7 @@ from legato.amqp.engine.events import (
     Transfer,
     TransferAborted,
     TransferPart,
+    TransferRun,
 )
 
 
@@ -24,6 +27,8 @@ def route(events: list[Event]) -> Iterator[Event]:
             event.link.context.on_transfer(event)  # type: ignore[attr-defined]
         elif kind is Disposition:
             event.link.context.on_disposition(event)  # type: ignore[attr-defined]
+        elif kind is TransferRun or kind is ConfirmedRun or kind is AcceptedRun:
+            event.link.context.on_run(event)  # type: ignore[attr-defined]
         elif not _route_rare(event):
             yield event
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import struct
 import sys
+from array import array
 from collections import deque
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from legato.amqp import names
-from legato.amqp.engine.events import Attached, Detached, Disposition, Flow
+from legato.amqp.engine.events import AcceptedRun, Attached, Detached, Disposition, Flow
 from legato.amqp.engine.outcomes import Accepted, Modified, Transactional
 from legato.amqp.engine.terminus import Terminus
 from legato.client.links.redirection import redirection
@@ -159,7 +160,7 @@ class SenderEnd:
                     break
             size = len(send.data) if send.stream is None else len(send.data) + send.stream.size
             if size > bytes_max:
-                self._decide(self._uploaded(send), self._too_large(size, bytes_max))
+                self._decide([self._uploaded(send)], self._too_large(size, bytes_max))
                 continue
             if send.stream is not None:
                 self._upload = Upload(link, send, send.stream, txn_id)
@@ -181,21 +182,32 @@ class SenderEnd:
             self._detach_when_done()
 
     def _send_run(self, link: Sender, credit: int, bytes_max: int) -> int:
-        """Send the first of what waits and what follows that is like it: whole, and of no transaction; how many."""
+        """Send the first of what waits and what follows that is like it; how many: whole, of no transaction, and
+        numbered one after the other."""
         waiting, unconfirmed = self.outgoing.waiting, self.outgoing.unconfirmed
         run: list[Send] = []
         size = 0
+        number = waiting[0].number
         while waiting and len(run) < credit and size < RUN_BYTES_MAX:
             send = waiting[0]
-            if send.transaction is not None or send.stream is not None or len(send.data) > bytes_max:
+            data = send.data
+            if (
+                send.transaction is not None
+                or send.stream is not None
+                or len(data) > bytes_max
+                or send.number != number + len(run)
+            ):
                 break
             # In this order: whoever flushes sees each of them at one of both places.
             unconfirmed.append(send)
             waiting.popleft()
             run.append(send)
-            size += len(send.data)
-        tags = struct.pack(f">{len(run)}Q", *[send.number for send in run])
-        link.send_all([send.data for send in run], tags, run)
+            size += len(data)
+        if len(run) == 1:
+            link.send(run[0].data, number.to_bytes(8, "big"), run[0])
+            return 1
+        bodies = [send.data for send in run]
+        link.send_run(b"".join(bodies), array("I", accumulate(map(len, bodies))), number, run)
         return len(run)
 
     # -- out of a file -----------------------------------------------------------------------------------
@@ -222,7 +234,7 @@ class SenderEnd:
             if not uploading.go_on(wire):
                 return True
         except (OSError, ValueError) as problem:
-            self._decide(self._uploaded(uploading.send), unreadable(problem))
+            self._decide([self._uploaded(uploading.send)], unreadable(problem))
         else:
             self._uploaded(uploading.send)
         self.pump()
@@ -250,7 +262,9 @@ class SenderEnd:
 
     def on_disposition(self, event: Disposition) -> None:
         """The broker decided about a send."""
-        send: Send = event.context
+        context = event.context
+        # In a run each is named by its place.
+        send: Send = context[0][context[1]] if type(context) is tuple else context
         if self._upload is not None and self._upload.send is send:
             # Before its end: it wants no more of it.
             self._uploaded(send)
@@ -266,29 +280,45 @@ class SenderEnd:
             self.duplicates.append(send.message)
         else:
             error = refused(self.destination, outcome)
-        self._decide(send, error)
+        self._decide([send], error)
         if self.closing:
             self._detach_when_done()
 
-    def _decide(self, send: Send, error: JMSError | None) -> None:
+    def on_run(self, event: AcceptedRun) -> None:
+        """The broker has stored sends that it was sent together."""
+        self._decide(event.context[event.at : event.at + event.count], None)
+        if self.closing:
+            self._detach_when_done()
+
+    def _decide(self, sends: list[Send], error: JMSError | None) -> None:
         if error is not None:
-            _fail_transaction(send, error)
-        done = self.outgoing.decided(send, error)
-        for each in done:
-            self.finish(each, each.error)
+            for send in sends:
+                _fail_transaction(send, error)
+        done = self.outgoing.decided(sends, error)
+        self._finish(done)
         self.outgoing.forget(done)
+
+    def _finish(self, sends: list[Send]) -> None:
+        """The last word on sends whose `error` says what became of them; later ones do not count."""
+        finished = [send for send in sends if not send.done]
+        if not finished:
+            return
+        completed = []
+        for send in finished:
+            send.done = True
+            if send.completion is not None:
+                completed.append(send)
+            elif send.error is not None and not send.watched:
+                self.channel.report(send.error)
+        if completed:
+            self.channel.complete(completed)
+        self.channel.touch()
 
     def finish(self, send: Send, error: JMSError | None) -> None:
         """The last word on a send; later ones do not count."""
-        if send.done:
-            return
-        send.error = error
-        send.done = True
-        self.channel.touch()
-        if send.completion is not None:
-            self.channel.complete(send)
-        elif error is not None and not send.watched:
-            self.channel.report(error)
+        if not send.done:
+            send.error = error
+            self._finish([send])
 
     def _refuse_waiting(self) -> None:
         error = self.error or JMSError(f"The producer for {self.destination} is closed; the message was not sent.")

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from enum import Enum, IntEnum
 from typing import TYPE_CHECKING, Any
 
@@ -134,14 +134,15 @@ class Outgoing:
         before = self._moves_back
         return bool(self.waiting or self.unconfirmed) or before % 2 == 1 or before != self._moves_back
 
-    def decided(self, send: Send, error: JMSError | None) -> list[Send]:
-        """The broker decided about a send; returns those that are done thereby, in the order in which they were sent.
+    def decided(self, sends: Iterable[Send], error: JMSError | None) -> list[Send]:
+        """The broker decided about sends; returns those that are done thereby, in the order in which they were sent.
 
         Jakarta Messaging 7.3.3 wants that order; the engine reports a range of dispositions in any. They stay among
         the unconfirmed until `forget`, so that whoever looks sees each of them under way, or counted as done.
         """
-        send.decided = True
-        send.error = error
+        for send in sends:
+            send.decided = True
+            send.error = error
         done = []
         for each in self.unconfirmed:
             if not each.decided:
