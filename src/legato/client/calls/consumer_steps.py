@@ -9,8 +9,9 @@ from typing import TypeVar
 
 from legato.client.calls.consumer_work import ConsumerWork, MessageListener
 from legato.client.calls.leaving import SILENT_WAIT_S, leaving
+from legato.client.links.deliveries import HERE
 from legato.client.links.subscriptions import Subscriptions
-from legato.client.mapping.received import read_message
+from legato.client.mapping.received import Received
 from legato.client.messages.message import Message
 from legato.client.messages.stream_message import StreamMessage
 from legato.client.steps import Steps
@@ -49,20 +50,23 @@ class ConsumerSteps(ConsumerWork):
         if end.handing is not None:
             self._take_back()
         while self._transport.started and not self._closed:
-            delivery = self._first()
-            if delivery is None:
-                return None
+            # `_first` and `_read` without calls: this runs for each message received.
             try:
-                message = read_message(
-                    delivery.data,
-                    self.destination,
-                    self._acknowledgements.acknowledger(delivery) if self._by_application else self._acknowledge,
-                )
+                delivery = inbox[0]
+            except IndexError:
+                return None
+            if delivery.state is not HERE and self._first() is not delivery:
+                continue
+            try:
+                received = Received(delivery.data, self.destination)
             except ProtocolError as error:
                 self._refuse(delivery, error)
                 continue
-            if message._source.again and not delivery.announced:  # type: ignore[union-attr]
+            if received.again and not delivery.announced:
                 return None
+            message: Message = received.kind.received(
+                received, self._acknowledgements.acknowledger(delivery) if self._by_application else self._acknowledge
+            )
             end.handing = delivery
             try:
                 first = inbox.popleft()

@@ -12,6 +12,8 @@ from collections.abc import Iterable
 from enum import Enum
 from typing import Any
 
+import msgspec
+
 from legato.amqp.engine.outcomes import Outcome
 from legato.client.links.session_state import AcknowledgementOutcome
 
@@ -37,42 +39,26 @@ GONE = (DeliveryState.ELSEWHERE, DeliveryState.RETURNED)
 """What is not this consumer's any more."""
 
 
-class Delivery:
+class Delivery(msgspec.Struct, eq=False):
     """One message that a broker handed to a consumer; `handle` names it on the link numbered `link`."""
 
-    __slots__ = (
-        "again",
-        "announced",
-        "batch",
-        "consumer",
-        "data",
-        "handle",
-        "link",
-        "state",
-        "stated",
-        "tag",
-        "times",
-        "verdict",
-    )
-
-    def __init__(self, consumer: Any, link: int, handle: int, tag: bytes, data: bytes) -> None:
-        self.consumer = consumer
-        self.link = link
-        self.handle = handle
-        self.tag = tag
-        self.data = data
-        self.state = DeliveryState.HERE
-        self.stated = False
-        """Whether a broker was told that it is accepted."""
-        self.batch: AckBatch | None = None
-        self.again = False
-        """Whether the application had it before a failover, and is to get it again."""
-        self.announced = False
-        """Whether the broker was told that it is presented before it is."""
-        self.verdict: Outcome | None = None
-        """What the application wants done with it at the commit, if not accepted."""
-        self.times = 0
-        """How often it got it again; the broker, which sends it as what is held, does not count that."""
+    consumer: Any
+    link: int
+    handle: int
+    tag: bytes
+    data: bytes
+    state: DeliveryState = HERE
+    stated: bool = False
+    """Whether a broker was told that it is accepted."""
+    batch: AckBatch | None = None
+    again: bool = False
+    """Whether the application had it before a failover, and is to get it again."""
+    announced: bool = False
+    """Whether the broker was told that it is presented before it is."""
+    verdict: Outcome | None = None
+    """What the application wants done with it at the commit, if not accepted."""
+    times: int = 0
+    """How often it got it again; the broker, which sends it as what is held, does not count that."""
 
     @property
     def seq(self) -> int:

@@ -131,6 +131,9 @@ class DispositionEnd(PrefetchEnd):
         # Before the application hears of it: what it does next may need the link to be gone.
         self.close_if_asked()
         for delivery in confirmed:
+            if delivery.batch is None and delivery.state is ACCEPTING:
+                delivery.state = ACKNOWLEDGED
+                continue
             finish(delivery, ACKNOWLEDGED)
             if delivery.batch is not None:
                 self.channel.touch()

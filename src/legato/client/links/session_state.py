@@ -14,6 +14,8 @@ from collections.abc import Iterable, Iterator
 from enum import Enum, IntEnum
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from legato.errors import JMSError
 
 if TYPE_CHECKING:
@@ -64,51 +66,27 @@ def checked_mode(mode: int) -> AcknowledgeMode:
         raise JMSError(f"The acknowledge mode must be one of AcknowledgeMode, not {mode!r}.") from None
 
 
-class Send:
+class Send(msgspec.Struct, eq=False):
     """One message on its way to a broker."""
 
-    __slots__ = (
-        "awaited",
-        "completion",
-        "data",
-        "decided",
-        "done",
-        "error",
-        "message",
-        "number",
-        "repeats",
-        "stream",
-        "transaction",
-        "watched",
-    )
-
-    def __init__(
-        self,
-        number: int,
-        data: bytes,
-        message: Any,
-        transaction: Transaction | None = None,
-        completion: Completion | None = None,
-        stream: Region | None = None,
-    ) -> None:
-        self.number = number
-        self.data = data
-        self.message = message
-        self.stream = stream
-        """What follows `data`, if it is not in memory."""
-        self.transaction = transaction
-        self.completion = completion
-        """Whom to tell once it is done."""
-        self.awaited = False
-        """Whether `send()` waits until it is done."""
-        self.watched = True
-        """Whether somebody looks at `error`."""
-        self.decided = False
-        """Whether the broker has said what became of it; `done` follows in the order of the sends."""
-        self.done = False
-        self.error: JMSError | None = None
-        self.repeats: Transaction | None = None
-        """The transaction that had sent the same before, if `replay()` sends it again."""
+    number: int
+    data: bytes
+    message: Any
+    transaction: Transaction | None = None
+    completion: Completion | None = None
+    """Whom to tell once it is done."""
+    stream: Region | None = None
+    """What follows `data`, if it is not in memory."""
+    awaited: bool = False
+    """Whether `send()` waits until it is done."""
+    watched: bool = True
+    """Whether somebody looks at `error`."""
+    decided: bool = False
+    """Whether the broker has said what became of it; `done` follows in the order of the sends."""
+    done: bool = False
+    error: JMSError | None = None
+    repeats: Transaction | None = None
+    """The transaction that had sent the same before, if `replay()` sends it again."""
 
 
 class Outgoing:

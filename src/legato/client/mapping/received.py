@@ -51,7 +51,6 @@ TYPE_NUMBERS: dict[type[Message], int] = {
 }
 
 _CLASSES = {number: kind for kind, number in TYPE_NUMBERS.items()}
-_SHORT_PROPERTIES = b"\x00\x53\x73\xc0"
 _NULL_BODY = b"\x00\x53\x77\x40"
 _UNDECODABLE = (ProtocolError, ValueError, TypeError, AttributeError, IndexError, OverflowError)
 _PREFIX_MAX_BYTES = 1024
@@ -94,26 +93,28 @@ class Received:
     def __init__(self, data: bytes, queue: Destination) -> None:
         self._data = data
         self._queue = queue
-        self._places: dict[int, tuple[int, int]] | None = None
-        self._front: MessagePrefix | None = None
+        self._front: MessagePrefix | None
         """If it is known, and no section lies between properties and body."""
+        self._places: dict[int, tuple[int, int]]
+        """Of the sections, where that is not known."""
         self.kind: type[Message]
         """The class of message it is."""
         self.again: bool
         """Whether it says anything of earlier deliveries."""
         front = Received._last
         try:
-            if data.startswith(front.raw):
-                at = len(front.raw)
-                if data[at : at + 4] == _SHORT_PROPERTIES:
-                    at += 5 + data[at + 4]
-                    if data[at] == 0 and data[at + 1] == 0x53 and data[at + 2] >= DATA:
-                        self._body_at = at
-                        self._body_section = data[at + 2]
-                        self._front = front
-                        self.kind = front.kind
-                        self.again = front.again
-                        return
+            if data.startswith(front.beginning):
+                at = front.fields_at
+                at += data[at - 1]
+                section = data[at + 2]
+                if section >= DATA and data[at] == 0 and data[at + 1] == 0x53:
+                    self._body_at = at
+                    self._body_section = section
+                    self._front = front
+                    self.kind = front.kind
+                    self.again = front.again
+                    return
+            self._front = None
             self._scan()
         except IndexError:
             raise ProtocolError("a message ends within a section", "amqp:decode-error") from None
@@ -301,7 +302,7 @@ class Received:
             # What lies before the properties is known, and after them comes the body.
             place = (len(front.raw) + 3, self._body_at) if code == PROPERTIES else None
         else:
-            places = self._scan() if self._places is None else self._places
+            places = self._places if front is None else self._scan()
             place = places.get(code)
         if place is None:
             return kind()

@@ -52,7 +52,11 @@ class BytesMessage(Message):
             MessageFormatError: the body is not bytes, or the stream cannot be read from any position.
         """
         if stream is None:
-            self.body = body
+            if type(body) is bytes:
+                # As the setter does it, for what can be written: this runs for each message sent.
+                self._body_value = body
+            else:
+                self.body = body
         else:
             self._source = FileBody(stream)
             self._body_unread = self._body_read_only = True

@@ -136,14 +136,9 @@ class Message(TypedProperties):
     def received(cls, source: Source, acknowledge: Callable[..., Any]) -> Any:
         """A message that came from a broker."""
         message = cls.__new__(cls)
-        # One update of the instance's dict: this runs for each message received.
-        message.__dict__ = {
-            "_source": source,
-            "_acknowledge": acknowledge,
-            "_headers_unread": True,
-            "_body_unread": True,
-            "_body_read_only": True,
-        }
+        message._source = source
+        message._acknowledge = acknowledge
+        message._headers_unread = message._body_unread = message._body_read_only = True
         return message
 
     @property

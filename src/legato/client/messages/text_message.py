@@ -15,7 +15,11 @@ class TextMessage(Message):
     """A message whose body is a string, or None."""
 
     def __init__(self, text: str | None = None) -> None:
-        self.text = text
+        if type(text) is str:
+            # As the setter does it, for what can be written: this runs for each message sent.
+            self._body_value = text
+        else:
+            self.text = text
 
     @property
     def text(self) -> str | None:
