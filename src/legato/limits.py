@@ -44,6 +44,8 @@ COORDINATOR_CREDIT = 100
 WINDOW_MESSAGES = 8_192
 """Messages of a queue's head kept in the heap (promise 6: the rest waits on disk)."""
 WINDOW_BYTES = 8 << 20
+LOAD_BYTES = 1 << 20
+"""Read of a queue in one go: the others of the broker must not wait for more, and a cache holds it."""
 FIRST_LOAD_MESSAGES = 64
 """What is read of a queue first; each further read is twice as much, up to a window."""
 

@@ -719,6 +719,20 @@ size_t send_apart(const bypass *way, void *link, int count, const char *bytes, c
     return apart;
 }
 
+void send_tokens(const bypass *way, void *link, int count, const uint32_t *sizes, const char *tags, void *deliveries,
+                 uint64_t number)
+{
+    void **made = deliveries;
+    for (int i = 0; i < count; i++) {
+        char token[TOKEN_BYTES];
+        tag_bytes tag = {SENT_TAG_BYTES, tags + (size_t)i * SENT_TAG_BYTES};
+        made[i] = proton.delivery(link, tag);
+        write_token(way, token, number + (uint64_t)i, 0, sizes[i]);
+        proton.link_send(link, token, TOKEN_BYTES);
+        proton.link_advance(link);
+    }
+}
+
 int find_apart(const bypass *way, char *data, size_t size, size_t *at, body *found, int count_max)
 {
     int count = 0;

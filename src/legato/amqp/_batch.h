@@ -135,6 +135,10 @@ _Bool is_apart(const bypass *way, const char *data, size_t size, body *place);
 size_t send_apart(const bypass *way, void *link, int count, const char *bytes, const uint32_t *ends, const char *tags,
                void *deliveries, uint64_t number);
 
+/* The same with tokens for all, of bodies by themselves: `number` is that of the first, and the others follow. */
+void send_tokens(const bypass *way, void *link, int count, const uint32_t *sizes, const char *tags, void *deliveries,
+                 uint64_t number);
+
 /* Bodies whose tokens are in `data`, whole frames that the engine wrote, from `*at` on, no more than `count_max`; the
    frames' sizes become those with the bodies. Returns how many; `*at` is where to go on. */
 int find_apart(const bypass *way, char *data, size_t size, size_t *at, body *found, int count_max);

@@ -19,13 +19,22 @@ from typing import TYPE_CHECKING
 from legato.core.message import Message, MessageRun
 from legato.core.message_states import ARRIVING, AVAILABLE, LEAVE, PUT_BACK, enter
 from legato.core.records import Archive, Run, StoredMessage
-from legato.limits import FIRST_LOAD_MESSAGES, RETURNED_MIN, WINDOW_BYTES, WINDOW_MESSAGES
+from legato.limits import (
+    DELIVERY_BYTES_IN_ONE_GO,
+    FIRST_LOAD_MESSAGES,
+    LOAD_BYTES,
+    RETURNED_MIN,
+    WINDOW_BYTES,
+    WINDOW_MESSAGES,
+)
 
 if TYPE_CHECKING:
     from legato.core.queues import Queue
 
 RUN_MIN = 4
 """Fewer neighbours that are read from disk are cheaper one by one."""
+JOINED_BYTES_MAX = 2048
+"""Neighbours of more bytes each, on average, are not copied to be one."""
 LANE_SHIFT = 56
 """The bits of a sequence number above these say which lane it is of."""
 PRIORITY_DEFAULT = 4
@@ -166,12 +175,14 @@ class Lane:
     def load(self, archive: Archive) -> bool:
         """Read the next part of the lane from disk; whether anything came."""
         while self.loaded_seq < self.visible_seq:
-            stored = archive.messages(self.queue.id, self.loaded_seq, self.load_next, WINDOW_BYTES)
+            stored = archive.messages(self.queue.id, self.loaded_seq, self.load_next, LOAD_BYTES)
             self.load_next = min(2 * self.load_next, WINDOW_MESSAGES)
             if not stored:
                 self.loaded_seq = self.visible_seq
                 return False
             neighbours: list[StoredMessage] = []
+            joined_bytes = 0
+            """More are not one run: a consumer is not given more at once."""
             as_runs = self.number == 0 and self.queue.takes_runs
             for found in stored:
                 if found.seq > self.visible_seq:
@@ -183,11 +194,14 @@ class Lane:
                     continue
                 self.window_bytes += len(found.body)
                 if as_runs and found.seq > self.flag_upto and found.is_plain:
-                    if neighbours and neighbours[-1].seq != found.seq - 1:
+                    if neighbours and (neighbours[-1].seq != found.seq - 1 or joined_bytes >= DELIVERY_BYTES_IN_ONE_GO):
                         self._join(neighbours)
+                        joined_bytes = 0
                     neighbours.append(found)
+                    joined_bytes += len(found.body)
                     continue
                 self._join(neighbours)
+                joined_bytes = 0
                 self.ready.append(self.restored(found))
             self._join(neighbours)
             if self.ready:
@@ -200,7 +214,9 @@ class Lane:
             self.ready.extend(map(self.restored, neighbours))
         else:
             bodies = [found.body for found in neighbours]
-            run = MessageRun(self.queue, neighbours[0].seq, b"".join(bodies), array("I", accumulate(map(len, bodies))))
+            ends = array("I", accumulate(map(len, bodies)))
+            content = bodies if ends[-1] >= JOINED_BYTES_MAX * len(bodies) else b"".join(bodies)
+            run = MessageRun(self.queue, neighbours[0].seq, content, ends)
             self.ready.append(run)
             self.run_messages += run.count - 1
         neighbours.clear()

@@ -63,8 +63,8 @@ class MessageRun:
     `apart` makes all of them messages, which they stay.
 
     Args:
-        content: their bytes; None while in flight.
-        ends: where each ends in `content`.
+        content: their bytes, as one or, of large ones that were read from disk, by themselves; None while in flight.
+        ends: where each ends, if they lie one behind the other.
         tokens: their publisher's, one for each, until they are durable; None if nobody is to be told.
         fact: what stores them, until it is durable.
 
@@ -94,7 +94,7 @@ class MessageRun:
         self,
         queue: Queue,
         seq: int,
-        content: bytes | memoryview | None,
+        content: bytes | memoryview | list[bytes] | None,
         ends: array[int],
         tokens: Sequence[Any] | None = None,
         fact: MessagesStored | None = None,
@@ -129,12 +129,17 @@ class MessageRun:
 
     def split(self, count: int) -> MessageRun:
         """The first ones, as a run of their own; this one is of the others from now on. It waits."""
-        assert self.content is not None
-        content, size = memoryview(self.content), self.ends[count - 1]
-        first = MessageRun(self.queue, self.seq, content[:size], self.ends[:count])
+        content, size = self.content, self.ends[count - 1]
+        assert content is not None
+        if isinstance(content, list):
+            taken: memoryview | list[bytes] = content[:count]
+            self.content = content[count:]
+        else:
+            view = memoryview(content)
+            taken, self.content = view[:size], view[size:]
+        first = MessageRun(self.queue, self.seq, taken, self.ends[:count])
         self.seq += count
         self.count -= count
-        self.content = content[size:]
         self.ends = array("I", [end - size for end in self.ends[count:]])
         self.size -= size
         return first
@@ -144,7 +149,10 @@ class MessageRun:
         content, queue = self.content, self.queue
         made = []
         for seq, (begin, end) in enumerate(pairwise((0, *self.ends)), self.seq):
-            body = None if content is None else bytes(content[begin:end])
+            if isinstance(content, list):
+                body: bytes | None = content[seq - self.seq]
+            else:
+                body = None if content is None else bytes(content[begin:end])
             made.append(Message(queue, seq, body, end - begin, state=AVAILABLE))
         if self.consumer is not None or self.settled:
             for place, message in enumerate(made):

@@ -130,9 +130,15 @@ def test_random_messages_leave_as_they_were_given_however_slowly_the_peer_takes_
         server = servers[number]
         bodies = random_bodies(source, source.randrange(1, 6))
         tag = len(given[number])
-        if source.randrange(2):
-            content = memoryview(b"before" + b"".join(bodies))[6:]
-            server.sender.send_run(content, array("I", accumulate(map(len, bodies))), tag, None)
+        ends = array("I", accumulate(map(len, bodies)))
+        way = source.randrange(4)
+        if way == 0:
+            server.sender.send_run(memoryview(b"before" + b"".join(bodies))[6:], ends, tag, None)
+        elif way == 1:
+            server.sender.send_run(bodies, ends, tag, None)
+        elif way == 2:
+            bodies = [body + bytes(bypass.BODY_MIN) for body in bodies]
+            server.sender.send_run(bodies, array("I", accumulate(map(len, bodies))), tag, None)
         else:
             tags = b"".join((tag + place).to_bytes(8, "big") for place in range(len(bodies)))
             server.sender.send_all(bodies, tags, bodies)

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from legato.core import lanes
 from legato.core.consumers import Consumer
 from legato.core.fact_runs import single_facts
 from legato.core.facts import MessagesConsumed, MessagesStored
@@ -218,8 +219,17 @@ STEPS = st.one_of(
 
 
 @settings(max_examples=examples(300), deadline=None)
-@given(st.lists(STEPS, max_size=25))
-def test_runs_and_their_messages_lead_to_the_same(steps: list[tuple[Any, ...]]) -> None:
+@given(st.lists(STEPS, max_size=25), st.booleans())
+def test_runs_and_their_messages_lead_to_the_same(steps: list[tuple[Any, ...]], large: bool) -> None:
+    """Also of messages that are so large that what is read of them is neither joined nor one run."""
+    with pytest.MonkeyPatch.context() as patch:
+        if large:
+            patch.setattr(lanes, "JOINED_BYTES_MAX", 1)
+            patch.setattr(lanes, "DELIVERY_BYTES_IN_ONE_GO", 100)
+        _lead_to_the_same(steps)
+
+
+def _lead_to_the_same(steps: list[tuple[Any, ...]]) -> None:
     sides = [Side(in_runs=True), Side(in_runs=False)]
     for step in [*steps, ("run",)]:
         for side in sides:
@@ -249,6 +259,27 @@ def test_messages_that_were_stored_one_by_one_are_given_in_runs_when_they_are_re
     side.do(("run",))
     consumed = [fact for fact in side.scenario.facts if isinstance(fact, MessagesConsumed)]
     assert [(fact.seq, fact.count) for fact in consumed] == [(1, 7)]
+
+
+def test_large_messages_that_are_read_are_given_as_they_were_stored(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are not joined to one, and the first of them may be given by themselves."""
+    monkeypatch.setattr(lanes, "JOINED_BYTES_MAX", 1)
+    side = Side(in_runs=True)
+    side.do(("publish", 9, True, True))
+    side.do(("run",))
+    side.do(("attach", 5))
+    (consumer,) = side.consumers
+    bodies = [f"{place:09}".encode() * (1 + place % 3) for place in range(9)]
+    for first, last in ((1, 5), (6, 9)):
+        (run,) = consumer.held.values()
+        assert isinstance(run, MessageRun)
+        assert isinstance(run.content, list)
+        assert (run.seq, run.last_seq) == (first, last)
+        wanted = bodies[first - 1 : last]
+        assert run.content == [message.body for message in run.messages()] == wanted
+        assert [*run.ends] == [*accumulate(map(len, wanted))]
+        side.accept_first(consumer, run.count, confirm=False)
+        side.do(("flow", 0, 9))
 
 
 def test_the_oldest_of_a_full_queue_is_dropped_out_of_a_run_that_was_read() -> None:

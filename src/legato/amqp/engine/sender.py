@@ -125,14 +125,15 @@ class Sender(Link):
             Their handles.
         """
         count = len(bodies)
-        if self.closed or count < BATCH_MIN or not self.connection._batches:
+        is_worth_it = count >= BATCH_MIN or (count == 1 and len(bodies[0]) >= BODY_MIN)
+        if self.closed or not is_worth_it or not self.connection._batches:
             return [
                 self.send(data, tags[at : at + 8], context)
                 for data, at, context in zip(bodies, range(0, 8 * count, 8), contexts, strict=True)
             ]
-        bypass = self._bypass_for(max(map(len, bodies)))
+        bypass = self._bypass_for(bodies)
         if bypass is not None:
-            deliveries = bypass.send_all(self, self._pn, bodies, tags)
+            deliveries = ffi.unpack(bypass.send_all(self, self._pn, bodies, tags), count)
         else:
             deliveries = batch.send_all(self._pn, bodies, tags)
         self.credit -= count
@@ -145,26 +146,36 @@ class Sender(Link):
             known[delivery] = (self, handle, context)
         return handles
 
-    def _bypass_for(self, body_bytes: int) -> Bypass | None:
-        """What has bodies pass the engine by, if that is worth it: the largest of them must fit into a frame."""
-        if body_bytes < BODY_MIN or body_bytes + FRAME_REST_BYTES > self.connection.remote_max_frame_bytes:
+    def _bypass_for(self, bodies: Sequence[bytes]) -> Bypass | None:
+        """What has bodies pass the engine by, if each of them may."""
+        sizes = [*map(len, bodies)]
+        if min(sizes) < BODY_MIN or max(sizes) + FRAME_REST_BYTES > self.connection.remote_max_frame_bytes:
             return None
         return self.connection._bypass
+
+    def _bypass_for_run(self, ends: array[int]) -> Bypass | None:
+        """What has bodies pass the engine by, if most are worth it: the largest of them must fit into a frame."""
+        if ends[-1] < BODY_MIN * len(ends):
+            return None
+        largest = max(map(sub, ends, (0, *ends)))
+        return self.connection._bypass if largest + FRAME_REST_BYTES <= self.connection.remote_max_frame_bytes else None
 
     @property
     def unsettled(self) -> int:
         """Deliveries that we have not settled."""
         return len(self._unsettled) + sum(run.count - run.settled for run in self._runs.values())
 
-    def send_run(self, content: bytes | memoryview, ends: array[int], first_tag: int, context: Any) -> int:
+    def send_run(
+        self, content: bytes | memoryview | Sequence[bytes], ends: array[int], first_tag: int, context: Any
+    ) -> int:
         """`send_all` of messages that lie one behind the other, whose tags are neighbouring numbers.
 
         Their outcomes are told by `AcceptedRun`, as long as the peer accepts one after the other; otherwise by
         `Disposition`, whose context is `(context, place)` with the message's place in the run, from 0 on.
 
         Args:
-            content: the encoded messages.
-            ends: where each ends.
+            content: the encoded messages, as one or by themselves.
+            ends: where each ends, if they lie one behind the other.
             first_tag: the number that is the first one's tag, in 8 bytes.
 
         Returns:
@@ -178,21 +189,26 @@ class Sender(Link):
             numbers.byteswap()
         tags = numbers.tobytes()
         if not self.connection._batches or not batch.tells_runs:
-            bounds = pairwise((0, *ends))
-            bodies = [bytes(content[begin:end]) for begin, end in bounds]
+            bodies = _bodies(content, ends)
             return self.send_all(bodies, tags, [(context, place) for place in range(count)])[0]
-        is_large = ends[-1] >= BODY_MIN * count
-        bypass = self._bypass_for(max(map(sub, ends, (0, *ends)))) if is_large else None
-        if bypass is not None:
-            deliveries = bypass.send_run(self, self._pn, content, ends, tags)
-        else:
-            deliveries = batch.send_run(self._pn, content, ends, tags)
+        deliveries = self._send_run(content, ends, tags)
         handle = self._last_handle + 1
         self._last_handle += count
         self.credit -= count
         self._runs[handle] = SentRun(deliveries, count, context)
         self.connection._run_deliveries += count
         return handle
+
+    def _send_run(self, content: bytes | memoryview | Sequence[bytes], ends: array[int], tags: bytes) -> Any:
+        if not isinstance(content, bytes | memoryview):
+            bypass = self._bypass_for(content)
+            if bypass is not None:
+                return bypass.send_all(self, self._pn, content, tags)
+            content = b"".join(content)
+        bypass = self._bypass_for_run(ends)
+        if bypass is not None:
+            return bypass.send_run(self, self._pn, content, ends, tags)
+        return batch.send_run(self._pn, content, ends, tags)
 
     def confirm_run(self, handle: int, count: int) -> None:
         """`confirm` as accepted, for `count` deliveries of a run, from `handle` on, that an `AcceptedRun` told of."""
@@ -334,3 +350,10 @@ class Sender(Link):
         given_back: int = lib.pn_link_drained(self._pn)
         self.credit = lib.pn_link_credit(self._pn)
         return given_back
+
+
+def _bodies(content: bytes | memoryview | Sequence[bytes], ends: array[int]) -> list[bytes]:
+    """The messages of a run, by themselves."""
+    if isinstance(content, bytes | memoryview):
+        return [bytes(content[begin:end]) for begin, end in pairwise((0, *ends))]
+    return [*content]
