@@ -93,10 +93,18 @@ def test_an_operator_operates_and_does_not_administer(visitor: Visitor) -> None:
     assert "management = 'administer'" in visitor.send("/members/reload")
 
 
-def test_an_administrator_reads_the_configuration_again_and_is_told_that_there_is_no_backup(visitor: Visitor) -> None:
+def test_an_administrator_reads_the_configuration_again_and_is_told_that_there_is_no_backup(
+    visitor: Visitor, tmp_path: Path
+) -> None:
     log_in(visitor, "owner")
     visitor.see("/members")
-    assert "has read its configuration again" in visitor.send("/members/reload", back="/members")
+    told = visitor.send("/members/reload", back="/members")
+    assert "has read its configuration again" in told
+    assert "in effect when" not in told
+    with (tmp_path / "legato.toml").open("a") as config:
+        config.write("[server]\nidle_timeout_ms = 9000\n")
+    told = visitor.send("/members/reload", back="/members")
+    assert "Changed, and in effect when the broker is started again: server.idle_timeout_ms." in told
     assert "backup" in visitor.send("/members/switchover", sure="1", back="/members")
 
 

@@ -122,8 +122,10 @@ def switch_over(asked: Asked) -> str:
 
 def reload(asked: Asked) -> str:
     """Have the broker read its configuration again."""
-    asked.link.request("reload", "broker")
+    answer = asked.link.request("reload", "broker") or {}
     asked.visit.say("The broker has read its configuration again.")
+    if places := answer.get("needs_restart"):
+        asked.visit.say(f"Changed, and in effect when the broker is started again: {', '.join(places)}.", good=False)
     return "/members"
 
 
