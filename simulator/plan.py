@@ -64,9 +64,9 @@ COMPANIONS = ("produce", "ask", "browse")
 """What the second session of a connection is used for: nothing that receives from where the first one may."""
 LATER = 0.5
 """The share of runs in which some of these take part."""
-EDITION = 3
-"""Of plans: 1 is what the first simulator drew, 2 has what came later, 3 closes groups. A seed that found something
-still stands for it with the plan of its edition."""
+EDITION = 4
+"""Of plans: 1 is what the first simulator drew, 2 has what came later, 3 closes groups, 4 pours into the topic, too. A
+seed that found something still stands for it with the plan of its edition."""
 CONTRACT_NAMES = tuple(CONTRACTS)
 CLIENTS_PER_STEP = 1 / 120
 CLIENTS_BOUNDS = (3, 11)
@@ -141,6 +141,8 @@ class Plan(msgspec.Struct, frozen=True):
     """Whether some consumers do not say what their applications have, so that they are given runs."""
     groups_close: bool = False
     """Whether some messages are the last of their group, which is another consumer's from then on."""
+    showers: bool = False
+    """Whether some of those that pour do so into the topic."""
 
     def address(self, name: str) -> QueuePlan | None:
         """The plan of a queue or a subscription; None of dead letters and what else there is."""
@@ -202,7 +204,10 @@ def draw(seed: int, steps: int | None = None, *, edition: int = EDITION) -> Plan
     if edition == 1:
         return plan
     plan = _add_later(plan, Random(f"later {seed}"))
-    return plan if edition == 2 else msgspec.structs.replace(plan, groups_close=Random(f"groups {seed}").random() < 0.6)
+    if edition == 2:
+        return plan
+    plan = msgspec.structs.replace(plan, groups_close=Random(f"groups {seed}").random() < 0.6)
+    return plan if edition == 3 else msgspec.structs.replace(plan, showers=Random(f"showers {seed}").random() < 0.7)
 
 
 def _add_later(plan: Plan, random: Random) -> Plan:

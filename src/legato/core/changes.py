@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import repeat
 from typing import Any
 
 import msgspec
 
 from legato.core.facts import MessageDeadLettered, MessageMoved, MessagePublished, MessageReleased
 from legato.core.lanes import LANE_SHIFT, Lane
-from legato.core.message import Message
-from legato.core.outcome import Outcome, RefusedCommit, undo_copy
+from legato.core.message import Message, MessageRun
+from legato.core.outcome import Outcome, RefusedCommit, undo_copy, undo_run
 from legato.core.queues import Queue
 from legato.core.records import Run
 from legato.core.schedule import Schedule
@@ -40,6 +42,31 @@ class Published(msgspec.Struct, gc=False):
         # What was moved goes back to where it was, and what a transaction sent was not sent.
         if self.fact.origin is None and not self.fact.txn:
             refusal.refuse(self.token, self.fact)
+
+
+class PublishedRun(msgspec.Struct, gc=False):
+    """Messages for a topic that came together: a fact for each, their copies, and the publisher's tokens, if any."""
+
+    facts: list[MessagePublished]
+    topic: Topic
+    tokens: Sequence[Any] | None
+    copies: list[MessageRun]
+
+    def durable(self, outcome: Outcome) -> None:
+        """The copies come to their places, and the publisher is told."""
+        for run in self.copies:
+            run.queue.main.append_run(run)
+        if self.tokens is not None:
+            outcome.confirmed.append(self.tokens)
+
+    def refused(self, refusal: RefusedCommit) -> None:
+        """They do not, and the publisher hears of each."""
+        for run in self.copies:
+            undo_run(run)
+        if self.copies:
+            self.topic.stored -= len(self.facts)
+        for fact, token in zip(self.facts, self.tokens or repeat(None), strict=False):
+            refusal.refuse(token, fact)
 
 
 class Placed(msgspec.Struct, gc=False):

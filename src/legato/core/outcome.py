@@ -257,11 +257,9 @@ class RefusedCommit:
                 self.refuse(message.token, fact)
 
     def _undo_run(self, run: MessageRun) -> None:
-        queue, fact = run.queue, run.fact
+        fact = run.fact
         assert fact is not None
-        queue.stored -= run.count
-        queue.bytes -= run.size
-        queue.main.visible_seq = max(queue.main.visible_seq, run.last_seq)
+        undo_run(run)
         self.replace(fact, *[NumberRefused(fact.producer, number) for number in numbers_of(fact)])
         for number in numbers_of(fact):
             self._producers.lose(fact.producer, number)
@@ -342,6 +340,14 @@ def _staying(facts: list[AnyFact], rolled_back: Collection[bytes]) -> list[tuple
             case MessageDeadLettered(dead_queue=to) | MessageMoved(to_queue=to) if to:
                 stay.append((fact.queue, fact.seq))
     return stay
+
+
+def undo_run(run: MessageRun) -> None:
+    """The run does not come to its queue."""
+    queue = run.queue
+    queue.stored -= run.count
+    queue.bytes -= run.size
+    queue.main.visible_seq = max(queue.main.visible_seq, run.last_seq)
 
 
 def undo_copy(message: Message) -> None:

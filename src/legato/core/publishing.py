@@ -17,16 +17,20 @@ from legato.core.message import Message, MessageRun
 from legato.core.numbered_producers import NumberedProducers
 from legato.core.outgoing import Outgoing
 from legato.core.producers import Producer
-from legato.core.queues import Queue
 from legato.core.refusals import FULL
 from legato.core.router import Router
-from legato.core.topics import Node
+from legato.core.topics import Node, Topic
 from legato.core.traits import PLAIN, Traits
 
 _OVERTAKEN = (
     "It was refused before, when there was no room for it, and what its producer sent after it is stored. Send it as a "
     "new message if it may come after that."
 )
+
+
+def takes_run(node: Node) -> bool:
+    """Whether messages that ask for nothing may be stored at an address as a run."""
+    return node.takes_runs if isinstance(node, Topic) else not node.special
 
 
 class Prepared(NamedTuple):
@@ -138,8 +142,9 @@ class Publisher:
         tokens: Sequence[Any] | None,
         producer: Producer | None = None,
         number: int = 0,
+        container: str = "",
     ) -> None:
-        """Store messages that ask for nothing, at an address that is not special: as `publish` of each.
+        """Store messages that ask for nothing, at an address that `takes_run`: as `publish` of each.
 
         Args:
             content: their bytes.
@@ -148,13 +153,18 @@ class Publisher:
             tokens: one for each; None if nobody is to be told.
             producer: who numbers them, if anybody does.
             number: that of the first, above all of the producer's so far; the others follow without gaps.
+            container: the publisher's, for no-local subscriptions.
         """
-        assert not node.special
-        assert isinstance(node, Queue)
+        assert takes_run(node)
         count = len(ends)
         if producer is not None:
             assert number > producer.last
             producer.accept_run(number + count - 1)
+        if isinstance(node, Topic):
+            self._router.fan_out_run(
+                node, content, ends, ids, tokens, 0 if producer is None else producer.id, number, container
+            )
+            return
         lane = node.main
         seq = lane.last_seq + 1
         lane.last_seq += count

@@ -5,9 +5,12 @@ Publishing, commits of transactions, dead letters, expiry, schedules and adminis
 
 from __future__ import annotations
 
+from array import array
+from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
-from legato.core.changes import Gone, Moved, Placed, Published
+from legato.core.changes import Gone, Moved, Placed, Published, PublishedRun
 from legato.core.directory import Directory
 from legato.core.dispatch_modes import DispatchModes
 from legato.core.facts import (
@@ -21,7 +24,7 @@ from legato.core.facts import (
     QueueGrouped,
 )
 from legato.core.kernel import Kernel
-from legato.core.message import Message
+from legato.core.message import Message, MessageRun
 from legato.core.message_states import LEAVE, enter
 from legato.core.outgoing import Outgoing
 from legato.core.queues import Queue
@@ -115,6 +118,55 @@ class Router:
         if outgoing.traits.flows:
             self._note_flows(topic.id, seq, outgoing.traits.flows)
         return topic.id, seq
+
+    def fan_out_run(
+        self,
+        topic: Topic,
+        content: bytes,
+        ends: array[int],
+        ids: bytes,
+        tokens: Sequence[Any] | None,
+        producer: int,
+        number: int,
+        container: str,
+    ) -> None:
+        """Publish messages that ask for nothing to all subscriptions of a topic that takes runs.
+
+        The facts are those of single messages, which are one for all of their copies. The copies are a run in each
+        subscription, all of the same bytes. Arguments are those of `Publisher.publish_run`.
+        """
+        queues = [queue for queue in topic.subscriptions.values() if not is_own(queue, container)]
+        subscriptions = [queue.id for queue in queues]
+        count = len(ends)
+        seq = topic.next_seqs(count)
+        names, width = ids.decode("ascii"), len(ids) // count
+        step = 1 if producer else 0
+        facts = [
+            MessagePublished(
+                topic.id,
+                seq + place,
+                end - begin,
+                names[width * place : width * (place + 1)],
+                subscriptions,
+                producer,
+                number + place * step,
+            )
+            for place, (begin, end) in enumerate(pairwise((0, *ends)))
+        ]
+        commit = self._kernel.gathering
+        commit.facts += facts
+        copies: list[MessageRun] = []
+        if queues:
+            commit.bodies += [content[begin:end] for begin, end in pairwise((0, *ends))]
+            commit.body_bytes += ends[-1]
+            topic.stored += count
+        for queue in queues:
+            copies.append(MessageRun(queue, seq, content, ends))
+            queue.main.last_seq = seq + count - 1
+            queue.stored += count
+            queue.bytes += ends[-1]
+            commit.queues.add(queue)
+        commit.changes.append(PublishedRun(facts, topic, tokens, copies))
 
     def _copy(
         self, queue: Queue, seq: int, outgoing: Outgoing, token: Any, fact: MessageStored | None = None
@@ -272,11 +324,15 @@ class Router:
         self.move(message, EXPIRED, to, Outgoing(body))
 
 
+def is_own(queue: Queue, container: str) -> bool:
+    """Whether a subscription wants nothing of a container, as that is its own (no-local)."""
+    return queue.no_local and queue.container == container
+
+
 def matching_subscriptions(topic: Topic, outgoing: Outgoing) -> list[Queue]:
     """The subscriptions that want the message: by selector, and not from their own connection if no-local."""
     return [
         queue
         for queue in topic.subscriptions.values()
-        if not (queue.no_local and queue.container == outgoing.container)
-        and (queue.matches is None or queue.matches(outgoing.body))
+        if not is_own(queue, outgoing.container) and (queue.matches is None or queue.matches(outgoing.body))
     ]

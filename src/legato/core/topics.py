@@ -56,6 +56,23 @@ class Topic:
         self._last_seqs[number] = last_seq + 1
         return last_seq + 1
 
+    def next_seqs(self, count: int) -> int:
+        """The first of `count` neighbouring sequence numbers, for the next messages of the default priority."""
+        first = self._last_seqs[0] + 1
+        self._last_seqs[0] += count
+        return first
+
+    @property
+    def takes_runs(self) -> bool:
+        """Whether all of its subscriptions want all that is published and asks for nothing, and have no limits.
+
+        One that wants nothing of its own connection's is among them: that holds for a run as for each message.
+        """
+        by_message_id = self.settings.duplicate_detection == "message-id" and self.settings.duplicate_window > 0
+        if self.deleted or by_message_id:
+            return False
+        return all(queue.matches is None and not queue.special for queue in self.subscriptions.values())
+
     @property
     def last_seq(self) -> int:
         """The last sequence number that it gave to a message of the default priority."""

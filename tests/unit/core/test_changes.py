@@ -3,6 +3,7 @@
 import importlib
 import inspect
 import pkgutil
+from array import array
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -11,7 +12,7 @@ import pytest
 from legato import core
 from legato.core.administration import Administration, CameBack, Ended, Job, Worked
 from legato.core.assignments import Assignment, Release
-from legato.core.changes import Gone, Marked, Moved, Placed, Published, Released, RunGone
+from legato.core.changes import Gone, Marked, Moved, Placed, Published, PublishedRun, Released, RunGone
 from legato.core.deletion import Deleted
 from legato.core.directory import Directory
 from legato.core.duplicate_records import DroppedDuplicate, IdKept, IdWindow, StoredOriginal
@@ -36,7 +37,7 @@ from legato.core.facts import (
     NumberRefused,
     RunStored,
 )
-from legato.core.message import Message
+from legato.core.message import Message, MessageRun
 from legato.core.message_states import DELIVERED, ENLISTED, LEAVING, RETURNING
 from legato.core.numbered_producers import Detached, Forgotten, NumberedProducers
 from legato.core.outcome import Change, Outcome
@@ -55,6 +56,7 @@ from tests.support.scenario import Scenario
 
 TESTED = {
     Published,
+    PublishedRun,
     Placed,
     Released,
     Moved,
@@ -123,6 +125,39 @@ def test_a_refused_publication_has_no_copies_and_its_publisher_hears_of_it() -> 
     assert (queue.stored, queue.bytes, queue.main.visible_seq, change.topic.stored) == (0, 0, 1, 0)
     assert refusal.effects == [Refuse("token", FULL, "no room")]
     assert (refusal.commit.facts(), refusal.next.changes) == ([], [])
+
+
+def published_run(tokens: tuple[Any, ...] | None, producer: int = 0) -> tuple[PublishedRun, Queue]:
+    """Two publications that came together, to a topic with one subscription, which they have announced to both."""
+    topic, queue = Topic(QueueRecord(2, "topic://t", stored=2)), queue_with(2)
+    queue.main.visible_seq = 0
+    facts = [MessagePublished(2, seq, 3, f"m{seq}", [1], producer, seq * bool(producer)) for seq in (1, 2)]
+    return PublishedRun(facts, topic, tokens, [MessageRun(queue, 1, b"teapot", array("I", [3, 6]))]), queue
+
+
+@pytest.mark.parametrize(("tokens", "confirmed"), [(("one", "two"), [("one", "two")]), (None, [])])
+def test_publications_that_came_together_come_to_their_subscriptions(
+    tokens: tuple[Any, ...] | None, confirmed: list[Any]
+) -> None:
+    change, queue = published_run(tokens)
+    outcome = Outcome([], ())
+    change.durable(outcome)
+    assert (queue.main.visible_seq, outcome.confirmed) == (2, confirmed)
+
+
+@pytest.mark.parametrize("tokens", [("one", "two"), None])
+def test_refused_publications_that_came_together_have_no_copies_and_each_is_told(
+    tokens: tuple[Any, ...] | None,
+) -> None:
+    change, queue = published_run(tokens, producer=7)
+    refusal = Refusal(change.facts)
+    change.refused(refusal.commit)
+    assert (queue.stored, queue.bytes, queue.main.visible_seq, change.topic.stored) == (0, 0, 2, 0)
+    assert refusal.effects == [Refuse(token, FULL, "no room") for token in tokens or ()]
+    assert (refusal.commit.facts(), refusal.producers.lost) == (
+        [NumberRefused(7, 1), NumberRefused(7, 2)],
+        [(7, 1), (7, 2)],
+    )
 
 
 @pytest.mark.parametrize("why", [{"txn": b"txn"}, {"origin": (9, 9)}])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from functools import partial
 from itertools import accumulate
 from typing import Any
 
@@ -13,10 +14,12 @@ from hypothesis import strategies as st
 from legato.core import lanes
 from legato.core.consumers import Consumer
 from legato.core.fact_runs import single_facts
-from legato.core.facts import MessagesConsumed, MessagesStored
+from legato.core.facts import MessagePublished, MessagesConsumed, MessagesStored
 from legato.core.message import Message, MessageRun
+from legato.core.publishing import takes_run
 from legato.core.queues import Queue
 from legato.core.settings import AddressSettings
+from legato.core.topics import Node, Topic
 from tests.support.examples import examples
 from tests.support.scenario import RunTokens, Scenario
 
@@ -25,25 +28,38 @@ class Side:
     """A broker with a queue, publishing in runs or not, that does as it is told.
 
     Args:
+        topic: the queue is a subscription, one of three: nobody receives from the second, and the third wants nothing
+            of its own connection's, which is the publisher's.
         most: so many messages the queue keeps, and drops older ones; nothing is published to it in runs, but what is
             read may be given so. 0: as many as there are.
     """
 
-    def __init__(self, *, in_runs: bool, most: int = 0) -> None:
+    def __init__(self, *, in_runs: bool, most: int = 0, topic: bool = False) -> None:
         self.in_runs = in_runs
         self.publishes_runs = in_runs and not most
         self.scenario = Scenario()
         if most:
             self.scenario.settings["q"] = AddressSettings(max_messages=most, when_full="drop-oldest")
         self.scenario.keeps_runs = True
-        self.queue = self.scenario.broker.directory.queue("q")
-        assert isinstance(self.queue, Queue)
+        directory = self.scenario.broker.directory
+        self.node: Node = directory.topic("q") if topic else directory.queue("q")
+        self.queues = self.subscribe(self.node) if isinstance(self.node, Topic) else [self.node]
+        self.queue = self.queues[0]
         self.producer = self.scenario.broker.producers.attach("p")
         self.consumers: list[Consumer] = []
         self.lost: Consumer | None = None
         self.published = 0
         self.log: list[Any] = []
         self.scenario.run()
+
+    def subscribe(self, topic: Topic) -> list[Queue]:
+        """Its subscriptions."""
+        subscribe = partial(self.scenario.broker.subscriptions.subscribe, topic, durable=True, shared=True)
+        return [
+            subscribe("one", container="c"),
+            subscribe("two", container="c"),
+            subscribe("own", container="publisher", no_local=True),
+        ]
 
     def publish(self, count: int, numbered: bool, told: bool) -> None:
         """Publish, and tell nobody yet."""
@@ -56,14 +72,16 @@ class Side:
             tokens = RunTokens(names) if told else None
             ends, ids = array("I", accumulate(map(len, bodies))), "".join(names).encode()
             who, first = (producer, number) if numbered else (None, 0)
-            publisher.publish_run(self.queue, b"".join(bodies), ends, ids, tokens, who, first)
+            publisher.publish_run(self.node, b"".join(bodies), ends, ids, tokens, who, first, "publisher")
             return
         for place, (name, body) in enumerate(zip(names, bodies, strict=True)):
             token = name if told else None
             if numbered:
-                publisher.publish_numbered(self.queue, body, name, token, producer, number + place)
+                publisher.publish_numbered(
+                    self.node, body, name, token, producer, number + place, container="publisher"
+                )
             else:
-                publisher.publish(self.queue, body, name, token)
+                publisher.publish(self.node, body, name, token, container="publisher")
 
     def do(self, step: tuple[Any, ...]) -> None:
         scenario, broker = self.scenario, self.scenario.broker
@@ -77,7 +95,7 @@ class Side:
                 scenario.run()
                 scenario.full = False
             case ("attach", credit):
-                consumer = scenario.consumer("q", 0, name=f"c{len(self.consumers)}")
+                consumer = scenario.consumer(self.queue, 0, name=f"c{len(self.consumers)}")
                 consumer.takes_runs = self.in_runs
                 self.consumers.append(consumer)
                 broker.receivers.flow(consumer, credit, False, scenario.now_us)
@@ -111,34 +129,31 @@ class Side:
             case ("return", credit) if self.lost is not None:
                 name, held = self.lost.container, [message.seq for message in self.lost.copies_of_unsettled()][::2]
                 self.lost = None
-                consumer = scenario.consumer("q", 0, name=name, held=held)
+                consumer = scenario.consumer(self.queue, 0, name=name, held=held)
                 consumer.takes_runs = self.in_runs
                 self.consumers.append(consumer)
                 broker.receivers.flow(consumer, credit, False, scenario.now_us)
                 scenario.run()
             case ("pause", paused):
-                assert isinstance(self.queue, Queue)
                 broker.administration.pause(self.queue, paused)
                 scenario.run()
             case ("purge",):
-                assert isinstance(self.queue, Queue)
                 broker.administration.purge(self.queue, "purge")
                 scenario.run()
             case ("move", limit):
-                assert isinstance(self.queue, Queue)
                 broker.administration.move(self.queue, broker.directory.queue("to"), "move", limit=limit)
                 scenario.run()
             case ("settings", settings):
                 scenario.settings["q"] = settings
                 scenario.reload()
-                self.publishes_runs = self.in_runs and not self.queue.special
+                self.publishes_runs = self.in_runs and takes_run(self.node)
                 scenario.run()
             case ("wait", seconds):
                 scenario.wait(seconds)
             case ("again", number):
                 # Resent: a number that is stored is not stored twice, and one that was refused may be.
                 if number <= self.producer.last:
-                    broker.publisher.publish_numbered(self.queue, b"again", "again", "again", self.producer, number)
+                    broker.publisher.publish_numbered(self.node, b"again", "again", "again", self.producer, number)
                 scenario.run()
 
     def accept_first(self, consumer: Consumer, count: int, *, confirm: bool) -> None:
@@ -162,7 +177,6 @@ class Side:
     def seen(self) -> Any:
         """All that is seen of it: facts, what was told, what consumers have, counters."""
         scenario, queue = self.scenario, self.queue
-        assert isinstance(queue, Queue)
         return (
             [*single_facts(scenario.facts)],
             scenario.confirmed,
@@ -175,7 +189,9 @@ class Side:
             scenario.seen,
             (queue.stored, queue.consumed, queue.bytes, queue.delivered, queue.main.mark, queue.in_flight),
             (self.producer.last, self.producer.stored, [*self.producer.refused]),
-            scenario.store.messages(queue.id, 0, 1000, 1 << 20),
+            [scenario.store.messages(each.id, 0, 1000, 1 << 20) for each in self.queues],
+            [(each.stored, each.bytes, each.main.visible_seq) for each in self.queues],
+            (self.node.stored, self.node.last_seq if isinstance(self.node, Topic) else 0),
         )
 
 
@@ -218,19 +234,20 @@ STEPS = st.one_of(
 )
 
 
+@pytest.mark.parametrize("topic", [False, True], ids=["queue", "topic"])
 @settings(max_examples=examples(300), deadline=None)
-@given(st.lists(STEPS, max_size=25), st.booleans())
-def test_runs_and_their_messages_lead_to_the_same(steps: list[tuple[Any, ...]], large: bool) -> None:
+@given(steps=st.lists(STEPS, max_size=25), large=st.booleans())
+def test_runs_and_their_messages_lead_to_the_same(steps: list[tuple[Any, ...]], large: bool, topic: bool) -> None:
     """Also of messages that are so large that what is read of them is neither joined nor one run."""
     with pytest.MonkeyPatch.context() as patch:
         if large:
             patch.setattr(lanes, "JOINED_BYTES_MAX", 1)
             patch.setattr(lanes, "DELIVERY_BYTES_IN_ONE_GO", 100)
-        _lead_to_the_same(steps)
+        _lead_to_the_same(steps, topic=topic)
 
 
-def _lead_to_the_same(steps: list[tuple[Any, ...]]) -> None:
-    sides = [Side(in_runs=True), Side(in_runs=False)]
+def _lead_to_the_same(steps: list[tuple[Any, ...]], *, topic: bool) -> None:
+    sides = [Side(in_runs=True, topic=topic), Side(in_runs=False, topic=topic)]
     for step in [*steps, ("run",)]:
         for side in sides:
             side.do(step)
@@ -245,6 +262,38 @@ def test_a_run_is_one_fact_as_long_as_nobody_tells_its_messages_apart() -> None:
     facts = [fact for fact in side.scenario.facts if isinstance(fact, MessagesStored)]
     assert [(fact.seq, fact.count, fact.number) for fact in facts] == [(1, 5, 1)]
     assert side.scenario.confirmed == [f"{number:09}" for number in range(5)]
+
+
+def test_copies_of_a_run_are_runs_of_the_same_bytes() -> None:
+    side = Side(in_runs=True, topic=True)
+    side.do(("attach", 9))
+    side.do(("publish", 5, True, True))
+    side.do(("run",))
+    facts = [fact for fact in side.scenario.facts if isinstance(fact, MessagePublished)]
+    assert [(fact.seq, fact.number, len(fact.subscriptions)) for fact in facts] == [(n, n, 2) for n in range(1, 6)]
+    assert side.scenario.confirmed == [f"{number:09}" for number in range(5)]
+    (consumer,) = side.consumers
+    (run,) = consumer.held.values()
+    assert isinstance(run, MessageRun)
+    assert (run.seq, run.count, run.is_whole) == (1, 5, True)
+    side.accept_first(consumer, 5, confirm=False)
+    side.do(("run",))
+    assert [queue.depth for queue in side.queues] == [0, 5, 0]
+
+
+@pytest.mark.parametrize("settings", SETTINGS[1:3])
+def test_a_topic_whose_subscriptions_have_limits_takes_no_runs(settings: AddressSettings) -> None:
+    side = Side(in_runs=True, topic=True)
+    assert takes_run(side.node)
+    side.do(("settings", settings))
+    assert not takes_run(side.node)
+
+
+def test_a_topic_of_which_a_subscription_selects_takes_no_runs() -> None:
+    side = Side(in_runs=True, topic=True)
+    assert isinstance(side.node, Topic)
+    side.queues[1].matches = lambda body: True
+    assert not takes_run(side.node)
 
 
 def test_messages_that_were_stored_one_by_one_are_given_in_runs_when_they_are_read() -> None:
@@ -295,8 +344,9 @@ def test_the_oldest_of_a_full_queue_is_dropped_out_of_a_run_that_was_read() -> N
     assert [message.seq for message in consumer.copies_of_unsettled()] == [*range(2, 11)]
 
 
-def test_a_run_that_finds_no_room_is_refused_message_by_message_and_may_come_again() -> None:
-    side = Side(in_runs=True)
+@pytest.mark.parametrize("topic", [False, True], ids=["queue", "topic"])
+def test_a_run_that_finds_no_room_is_refused_message_by_message_and_may_come_again(topic: bool) -> None:
+    side = Side(in_runs=True, topic=topic)
     side.do(("publish", 3, True, True))
     side.do(("full",))
     assert [*side.scenario.refused] == [f"{number:09}" for number in range(3)]

@@ -18,6 +18,7 @@ from legato.amqp.engine.link import Receiver
 from legato.amqp.engine.outcomes import ACCEPTED, Declared, Rejected, Transactional
 from legato.amqp.engine.states import DELIVERY_TAG
 from legato.core.broker import Broker
+from legato.core.publishing import takes_run
 from legato.core.refusals import FULL, Refusal
 from legato.core.traits import PLAIN, Traits
 from legato.core.transactions import UNKNOWN_TXN
@@ -133,7 +134,7 @@ class Transfers:
             port = link.context
             target = port.target if type(port) is PublisherLink else None
             matched, ids = 0, b""
-            if target is not None and not target.special and not self._shell.full:
+            if target is not None and takes_run(target) and not self._shell.full:
                 matched, ids = port.admit_run(event.data, ends, at)
             if target is None or matched < RUN_MIN or (port.producer is not None and first + at <= port.producer.last):
                 self.transfer(peer, _part_of(event, at), now_us)
@@ -146,7 +147,9 @@ class Transfers:
                 content = content[begin : begin + own_ends[-1]]
             tokens = None if event.settled else RunTokens(link, event.delivery + at, matched)
             number = first + at if port.producer is not None else 0
-            self._broker.publisher.publish_run(target, content, own_ends, ids, tokens, port.producer, number)
+            self._broker.publisher.publish_run(
+                target, content, own_ends, ids, tokens, port.producer, number, peer.container
+            )
             if tokens is None:
                 self._credit.owe(link, port, matched)
             at += matched
