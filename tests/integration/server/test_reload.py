@@ -122,8 +122,20 @@ def test_a_takeover_with_a_file_that_cannot_be_used_keeps_the_settings(tmp_path:
         primary.kill()
         backup.wait_for_role("active")
         assert maximum_deliveries(backup) == 3
-        backup.wait_for_log("the configuration was not read again, and holds as it was")
+        backup.wait_for_log("the configuration was not read again, and holds as it was: ")
         backup.wait_for_log(why)
+
+
+def test_who_reloads_what_nobody_has_foreseen_is_answered(tmp_path: Path) -> None:
+    """The connection was cut off, and so the next one, in which the command asked again, and so on for good."""
+    file = tmp_path / "legato.toml"
+    file.write_text(THREE)
+    with server(tmp_path / "store", "--config", str(file)) as running:
+        file.write_text('[auth]\nusers_file = "\\u0000"\n')
+        status, why = Manager(AmqpPeer(running.port)).ask("reload", type="broker")
+        assert (status, why) == (400, "The configuration cannot be read; the broker's log says why.")
+        running.wait_for_log("null byte")
+        assert maximum_deliveries(running) == 3
 
 
 def test_what_needs_a_restart_holds_at_no_takeover_before(tmp_path: Path) -> None:

@@ -32,7 +32,7 @@ from legato.server.process.group_map_watch import GroupMapWatch
 from legato.server.process.primary_epoch import EpochEnding, PrimaryEpoch
 from legato.server.process.service_manager import ServiceManager
 from legato.server.process.standby import outlive_holder, stand_by, until_held_by_another, until_taken
-from legato.server.process.usable import renewed, see_usable
+from legato.server.process.usable import read_again, see_usable
 from legato.server.process.watchdog import Watchdog
 from legato.server.storage.fault_injection import make_clock
 from legato.server.storage.maintenance import Upkeep
@@ -253,11 +253,8 @@ class Runtime:
         Raises:
             ConfigError: it cannot be used; what held goes on to hold.
         """
-        read = self._read_config()
-        config, users = renewed(self._config, read, self._users)
-        if config.tls is read.tls:
-            self._tls = tls_context(config.tls)
-        self._users = users
+        read, config, self._users, tls = read_again(self._config, self._read_config, self._users)
+        self._tls = tls or self._tls
         return read, take(self._config, config)
 
     def _renew_before_epoch(self) -> None:
@@ -269,9 +266,6 @@ class Runtime:
             read, changed = self._renew()
         except ConfigError as error:
             log.error("! the configuration was not read again, and holds as it was: %s", error)
-        except Exception:
-            # Whatever is wrong with its files, a backup is there to take over.
-            log.exception("! the configuration was not read again, and holds as it was")
         else:
             if changed:
                 log.info("= the configuration has changed since it was read last: %s", sentence(", ".join(changed)))

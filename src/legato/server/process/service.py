@@ -37,7 +37,6 @@ from legato.server.connections.turns import Turns
 from legato.server.identity.audit_trail import AuditTrail
 from legato.server.identity.authentication import Authentication
 from legato.server.identity.certificate_expiry import expires_s, expiry_warnings
-from legato.server.identity.certificates import tls_context
 from legato.server.identity.exposure import has_logins
 from legato.server.identity.users import Users
 from legato.server.limits.accounts import Accounts
@@ -73,7 +72,7 @@ from legato.server.process.memory_watch import MemoryWatch
 from legato.server.process.shutdown import Farewell
 from legato.server.process.sliced_work import Spreading
 from legato.server.process.timers import Ticking
-from legato.server.process.usable import renewed
+from legato.server.process.usable import read_again
 from legato.server.shell import Peer
 from legato.server.storage.invariant_check import InvariantCheck
 from legato.server.storage.maintenance import Upkeep
@@ -517,10 +516,8 @@ class Service:
         Raises:
             ConfigError: it cannot be used; what held goes on to hold.
         """
-        read = self._read_config()
-        config, users = renewed(self.config, read, self.authentication.users)
+        read, config, users, tls = read_again(self.config, self._read_config, self.authentication.users)
         permissions = read_roles(config.role)
-        tls = tls_context(config.tls) if config.tls is read.tls else None
         self.renew_map(config)
         take(self.config, config)
         self.addresses.replace(Addresses(config.address))

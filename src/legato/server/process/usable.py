@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import logging
+import ssl
+from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 from legato.errors import ConfigError
 from legato.server.access.roles import check_roles, read_roles
@@ -17,6 +21,8 @@ from legato.server.identity.tokens import Tokens
 from legato.server.identity.users import Users
 from legato.server.links.membership import check_member
 from legato.server.storage.ledger_process import LedgerProcess
+
+log = logging.getLogger("legato.config")
 
 _EXPOSED = ("server", "bulk", "http", "tls")
 """Sections that say to whom a broker is open, besides `[auth]`."""
@@ -36,6 +42,39 @@ def see_usable(config: Config, users: Users, former: Config | None = None) -> li
     """
     with config.locating_errors():
         return _see_usable(config, users, former)
+
+
+class Reading(NamedTuple):
+    """Another reading of the configuration."""
+
+    read: Config
+    config: Config
+    """The settings that hold from then on; see `take`."""
+    users: Users
+    tls: ssl.SSLContext | None
+    """None if that stays as it is."""
+
+
+def read_again(config: Config, read_config: Callable[[], Config], users: Users) -> Reading:
+    """Read the configuration again; nothing of it has taken effect.
+
+    Args:
+        config: the settings that held until now.
+        users: who they were until now.
+
+    Raises:
+        ConfigError: it cannot be used.
+    """
+    try:
+        read = read_config()
+        found, users = renewed(config, read, users)
+        return Reading(read, found, users, tls_context(found.tls) if found.tls is read.tls else None)
+    except ConfigError:
+        raise
+    except Exception as error:
+        # Files may have anything in them. Whoever asked is to have an answer, and a backup is there to take over.
+        log.exception("! the configuration cannot be read")
+        raise ConfigError("The configuration cannot be read; the broker's log says why.") from error
 
 
 def renewed(config: Config, read: Config, users: Users) -> tuple[Config, Users]:
