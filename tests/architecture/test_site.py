@@ -1,6 +1,7 @@
 """The site of the documentation: its navigation has each page, links lead somewhere, the commands are true."""
 
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,13 @@ def test_each_page_is_in_the_navigation_of_the_site() -> None:
     made = {*site_hooks.PAGES.values(), *(f"api/{module}.md" for module in site_hooks.API)}
     listed = {page for page in pages | made if not re.match(r"decisions/0|README", page)}
     assert sorted(LISTED) == sorted(listed)
+
+
+def test_no_file_has_the_marks_of_a_merge_that_was_not_finished() -> None:
+    """mkdocs.yml had: the site could not be built, and its own test is left out where mkdocs is not installed."""
+    marks = ["-e", "^<<<<<<< ", "-e", "^>>>>>>> ", "-e", "^[|]{7} "]
+    found = subprocess.run(["git", "grep", "-nIE", *marks], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert found.stdout == ""
 
 
 def test_the_page_of_commands_is_what_the_program_says() -> None:
