@@ -637,8 +637,9 @@ static _Bool may_begin(const unsigned char *frame, size_t left)
     return left < LIST_AT || frame[4] != 2 || frame[8] != 0 || frame[9] != 0x53 || frame[10] == TRANSFER;
 }
 
-int push_apart(bypass *way, void *transport, const char *data, size_t size, uint64_t number)
+int receive_apart(bypass *way, void *transport, const char *data, size_t size, uint64_t number, size_t *left)
 {
+    *left = 0;
     gathered out;
     out.transport = transport;
     out.size = 0;
@@ -673,10 +674,14 @@ int push_apart(bypass *way, void *transport, const char *data, size_t size, uint
         size_t begin = message_at(frame, frame_size, size - at);
         way->is_begun = begin == 0 && frame_size > FRAME_HEADER && may_begin(frame, size - at);
         is_begun = is_begun || way->is_begun;
-        if (begin == 0 || is_begun || frame_size > size - at || frame_size - begin < way->body_min
-            || at + begin > UINT32_MAX) {
+        if (begin == 0 || is_begun || frame_size - begin < way->body_min || at + begin > UINT32_MAX) {
             way->skip = frame_size;
             continue;
+        }
+        if (frame_size > size - at) {
+            *left = size - at;
+            size = at;
+            break;
         }
         char token[TOKEN_BYTES], head[4];
         uint32_t small = (uint32_t)begin + TOKEN_BYTES;

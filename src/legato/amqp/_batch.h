@@ -118,8 +118,9 @@ typedef struct {
 } body;
 
 /* Have the engine receive the next bytes of a connection, whose number is `number`, without the bodies of messages that
-   are there as a whole, in one frame, of the usual form; returns how many these are. */
-int push_apart(bypass *way, void *transport, const char *data, size_t size, uint64_t number);
+   are there as a whole, in one frame, of the usual form; returns how many these are. The engine does not have the last
+   `*left` bytes: with them begins the frame of such a message, and they are to be given again with the rest of it. */
+int receive_apart(bypass *way, void *transport, const char *data, size_t size, uint64_t number, size_t *left);
 
 /* `take_transfers`, also of bodies that passed the engine by: `places` says where each is, those in `bytes` have the
    number 0, and `ends` adds up the sizes of all. It may have read the message at the collector's head and not taken it:

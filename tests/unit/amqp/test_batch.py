@@ -219,6 +219,7 @@ def bodies_pass_by(*, even_small_ones: bool) -> Iterator[None]:
         if even_small_ones:
             for module in (bypass, senders):
                 patch.setattr(module, "BODY_MIN", 33)
+            patch.setattr(senders, "ALONE_MIN", 100)
             patch.setattr(senders, "FRAME_REST_BYTES", 64)
         yield
 

@@ -21,7 +21,7 @@ from tests.unit.amqp.test_hostile import ATTACH_RECEIVER, ATTACH_SENDER, HEADER,
 
 pytestmark = pytest.mark.skipif(not batch.bypasses, reason="the module was not compiled, is forbidden, or of before")
 
-SIZES = (0, 1, 31, 32, 33, 100, bypass.BODY_MIN - 1, bypass.BODY_MIN, 3_000, 16_384, 40_000)
+SIZES = (0, 1, 31, 32, 33, 100, bypass.BODY_MIN - 1, bypass.BODY_MIN, 1_500, 3_000, 16_384, 40_000)
 WINDOW = 3
 
 
@@ -137,7 +137,7 @@ def test_random_messages_leave_as_they_were_given_however_slowly_the_peer_takes_
         elif way == 1:
             server.sender.send_run(bodies, ends, tag, None)
         elif way == 2:
-            bodies = [body + bytes(bypass.BODY_MIN) for body in bodies]
+            bodies = [body + bytes(bypass.ALONE_MIN) for body in bodies]
             server.sender.send_run(bodies, array("I", accumulate(map(len, bodies))), tag, None)
         else:
             tags = b"".join((tag + place).to_bytes(8, "big") for place in range(len(bodies)))
@@ -288,4 +288,17 @@ def test_what_a_body_lies_in_is_kept_until_it_is_read() -> None:
     while server.connection.has_more:
         events += server.connection.receive_data(b"")
     assert messages(events) == [body, body[::-1]]
+    server.connection.free()
+
+
+def test_a_peer_that_leaves_in_the_middle_of_a_frame_broke_the_connection() -> None:
+    server = Server()
+    data = transfer(0, bytes(10_000))
+    assert server.connection.receive_data(data[:3_000]) == []
+    assert server.connection.held_bytes == 3_000
+    assert server.connection.receive_data(data[3_000:-1]) == []
+    assert server.connection.held_bytes == len(data) - 1
+    (closed,) = server.connection.receive_eof()
+    assert isinstance(closed, Closed)
+    assert not closed.clean
     server.connection.free()

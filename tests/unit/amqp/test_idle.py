@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from legato.amqp.engine.events import Closed
+from legato.amqp.engine.events import Closed, Transfer
 from tests.unit.amqp.pair import Pair, of
 
 pytestmark = pytest.mark.usefixtures("either_way")
@@ -58,4 +58,21 @@ def test_the_peer_is_told_of_the_timeout() -> None:
     pair.server.tick(10_000)
     events, _ = pair.exchange()
     assert [event.condition for event in of(events, Closed)] == ["amqp:resource-limit-exceeded"]
+    pair.free()
+
+
+def test_a_message_that_comes_slowly_is_no_silence() -> None:
+    """Also if the engine gets nothing of it before it is there as a whole."""
+    pair = Pair(server={"idle_timeout_ms": 4000}).opened()
+    sender, _ = pair.outgoing()
+    sender.send(b"m" * 10_000, b"12345678")
+    data = pair.client.data_to_send()
+    pair.server.tick(1)
+    for at in range(0, len(data) - 1000, 1000):
+        assert pair.server.receive_data(data[at : at + 1000]) == []
+        pair.server.tick(1 + 3 * at)
+    assert not pair.server.closed
+    (transfer,) = pair.server.receive_data(data[at + 1000 :])
+    assert isinstance(transfer, Transfer)
+    assert transfer.data == b"m" * 10_000
     pair.free()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from array import array
-from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 from cproton_ffi import ffi, lib
@@ -59,7 +58,7 @@ tells_runs = available and hasattr(_batch.lib, "take_accepted") and array("I").i
 """Whether a run can be reported as one event: the module knows what they need."""
 
 
-bypasses = tells_runs and hasattr(_batch.lib, "push_apart")
+bypasses = tells_runs and hasattr(_batch.lib, "receive_apart")
 """Whether bodies can pass the engine by (`bypass`): the module knows how."""
 
 
@@ -269,22 +268,12 @@ def settle_run(deliveries: Any, at: int, count: int, state: int) -> None:
     _batch.lib.settle_all(deliveries + at, count, state)
 
 
-def send_all(pn_link: Any, bodies: list[bytes], tags: bytes) -> list[Any]:
-    """Send messages over a link; their deliveries.
+def send_run(pn_link: Any, content: bytes | memoryview, ends: array[int], tags: bytes) -> Any:
+    """Send messages over a link that lie one behind the other in `content`; their deliveries, as an array of pointers.
 
     Args:
         tags: 8 bytes for each.
     """
-    count = len(bodies)
-    made = ffi.new(POINTERS, count)
-    ends = ffi.new("uint32_t[]", list(accumulate(map(len, bodies))))
-    _batch.lib.send_all(pn_link, count, ffi.from_buffer(b"".join(bodies)), ends, ffi.from_buffer(tags), made)
-    deliveries: list[Any] = _unpack(made, count)
-    return deliveries
-
-
-def send_run(pn_link: Any, content: bytes | memoryview, ends: array[int], tags: bytes) -> Any:
-    """Likewise of messages that lie one behind the other in `content`; their deliveries, as an array of pointers."""
     made = ffi.new(POINTERS, len(ends))
     _batch.lib.send_all(
         pn_link,

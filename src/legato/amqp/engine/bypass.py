@@ -13,9 +13,11 @@ from __future__ import annotations
 import struct
 from array import array
 from collections.abc import Iterator, Sequence
+from itertools import groupby
+from operator import itemgetter
 from typing import Any
 
-from cproton_ffi import ffi
+from cproton_ffi import ffi, lib
 
 from legato.amqp.engine.batch import POINTERS, RUN_MAX
 
@@ -24,12 +26,15 @@ try:
 except ImportError:
     _batch = None  # type: ignore[assignment]
 
-BODY_MIN = 2048
-"""Bodies of so many bytes and more pass by: of smaller ones a copy costs less than what it takes to do without."""
+BODY_MIN = 512
+"""Bodies of so many bytes and more pass by: of smaller ones copies cost less than what it takes to do without."""
+ALONE_MIN = 2048
+"""Bodies of so many bytes and more are sent from where they are; smaller ones are joined first."""
 FRAME_REST_BYTES = 512
 """So much of a frame is for what is not the body."""
 _TOKEN_BYTES = 32
 _AMQP = b"AMQP\x00\x01\x00\x00"
+_EMPTY_FRAME = b"\x00\x00\x00\x08\x02\x00\x00\x00"
 _PLACE = struct.Struct("@QIIN")
 """A `body` of the module's: number, begin, size, place of the token."""
 
@@ -49,25 +54,79 @@ class Bypass:
         self.way = _batch.ffi.new("bypass *")
         if not _batch.lib.begin_bypass(self.way, BODY_MIN):
             raise OSError("the system has no random numbers")
+        self._left = _batch.ffi.new("size_t *")
+        self._begun = bytearray()
+        """The beginning of a frame with a body, as long as not all of it is there."""
+        self._frame_bytes = 0
+        """The size of that frame."""
         self._number = 0
         self.received: dict[int, memoryview] = {}
         self._sent: dict[int, _Sent] = {}
 
     def push(self, data: bytes) -> None:
         """Have the engine receive bytes, without the bodies in it."""
+        if not self._begun:
+            self._receive(memoryview(data))
+            return
+        view = memoryview(data)
+        rest_bytes = self._frame_bytes - len(self._begun)
+        self._begun += view[:rest_bytes]
+        if len(data) < rest_bytes:
+            # The engine sees that the peer is there.
+            self._push(_EMPTY_FRAME)
+            return
+        frame, self._begun = self._begun, bytearray()
+        self._receive(memoryview(frame))
+        if len(data) > rest_bytes:
+            self._receive(view[rest_bytes:])
+
+    def _receive(self, data: memoryview) -> None:
         self._number += 1
-        if _batch.lib.push_apart(self.way, self._transport, ffi.from_buffer(data), len(data), self._number):
-            self.received[self._number] = memoryview(data)
+        left = self._left
+        start = ffi.from_buffer(data)
+        if _batch.lib.receive_apart(self.way, self._transport, start, len(data), self._number, left):
+            self.received[self._number] = data
+        if left[0]:
+            self._begun += data[-left[0] :]
+            self._frame_bytes = int.from_bytes(self._begun[:4], "big")
+
+    def _push(self, data: bytes | bytearray) -> None:
+        start, at, size = ffi.from_buffer(data), 0, len(data)
+        while at < size and (taken := lib.pn_transport_push(self._transport, start + at, size - at)) > 0:
+            at += taken
+
+    @property
+    def begun_bytes(self) -> int:
+        """What came of a frame that is not there yet as a whole, and the engine does not have."""
+        return len(self._begun)
+
+    def give_up(self) -> None:
+        """The peer sends no more: the engine gets what came of a frame, and says what is wrong."""
+        begun, self._begun = self._begun, bytearray()
+        self._push(begun)
 
     def pieces(self, places: Any, count: int, own: memoryview) -> list[memoryview]:
-        """Messages that were taken, as `places` tells; those that have not passed the engine by lie in `own`."""
-        return [
-            self._received_body(number, begin, size) if number else own[begin : begin + size]
-            for number, begin, size, _ in _fields(places, count)
-        ]
+        """Messages that were taken, as `places` tells; those that have not passed the engine by lie in `own`.
 
-    def _received_body(self, number: int, begin: int, size: int) -> memoryview:
-        return _part(self.received.get(number), begin, size)
+        Raises:
+            RuntimeError: what one lies in is not kept.
+        """
+        pieces: list[memoryview] = []
+        whole, last, wanted_bytes = own, 0, 0
+        for number, begin, size, _ in _fields(places, count):
+            if number != last:
+                whole, last = self._kept(number) if number else own, number
+            pieces.append(whole[begin : begin + size])
+            wanted_bytes += size
+        if sum(map(len, pieces)) != wanted_bytes:
+            raise _gone()
+        return pieces
+
+    def _kept(self, number: int) -> memoryview:
+        kept = self.received.get(number)
+        if kept is None:
+            raise _gone()
+        return kept
 
     def refuses_next(self) -> bool:
         """Whether the message at the collector's head was read and is larger than it may be.
@@ -84,7 +143,10 @@ class Bypass:
         place = _batch.ffi.new("body *")
         if not _batch.lib.is_apart(self.way, ffi.from_buffer(data), len(data), place):
             return data
-        return data[:-_TOKEN_BYTES] + self._received_body(place.number, place.begin, place.size)
+        body = self._kept(place.number)[place.begin : place.begin + place.size]
+        if len(body) != place.size:
+            raise _gone()
+        return data[:-_TOKEN_BYTES] + body
 
     def send_run(self, link: Any, pn_link: Any, content: bytes | memoryview, ends: array[int], tags: bytes) -> Any:
         """`batch.send_run`; `link` is whose messages they are."""
@@ -137,27 +199,29 @@ class Bypass:
         data = bytearray().join(written)
         view = memoryview(data)
         pieces: list[bytes | memoryview] = []
-        begin, count = 0, RUN_MAX
+        begin, count, wanted_bytes = 0, RUN_MAX, len(data)
         next_at = _batch.ffi.new("size_t *", len(_AMQP) if data.startswith(_AMQP) else 0)
         places = take_places()
         while count == RUN_MAX:
             count = _batch.lib.find_apart(self.way, ffi.from_buffer(data), len(data), next_at, places, RUN_MAX)
-            for number, first, size, at in _fields(places, count):
-                pieces += (view[begin:at], self._take_sent(number, first, size))
-                begin = at + _TOKEN_BYTES
+            for number, bodies in groupby(_fields(places, count), key=_number):
+                sent = self._sent.get(number)
+                if sent is None:
+                    raise _gone()
+                content, left = sent.content, sent.left
+                for _, first, size, at in bodies:
+                    pieces += (view[begin:at], content[first : first + size])
+                    sent.left -= size
+                    wanted_bytes += size - _TOKEN_BYTES
+                    begin = at + _TOKEN_BYTES
+                sent.link.session.apart_bytes -= left - sent.left
+                if sent.left <= 0:
+                    del self._sent[number]
         give_places(places)
         pieces.append(view[begin:])
+        if sum(map(len, pieces)) != wanted_bytes:
+            raise _gone()
         return pieces
-
-    def _take_sent(self, number: int, begin: int, size: int) -> memoryview:
-        sent = self._sent.get(number)
-        body = _part(None if sent is None else sent.content, begin, size)
-        assert sent is not None
-        sent.link.session.apart_bytes -= size
-        sent.left -= size
-        if sent.left <= 0:
-            del self._sent[number]
-        return body
 
     def forget(self, link: Any) -> None:
         """What was given to a sender and is not on its way goes nowhere any more."""
@@ -167,6 +231,7 @@ class Bypass:
     def clear(self) -> None:
         """The connection is over."""
         self.received.clear()
+        self._begun = bytearray()
         self._sent.clear()
 
 
@@ -187,12 +252,12 @@ class _Sent:
         self.left = left
 
 
-def _part(whole: memoryview | None, begin: int, size: int) -> memoryview:
-    if whole is None or begin + size > len(whole):
-        raise RuntimeError("a message that passed the engine by is not there any more")
-    return whole[begin : begin + size]
+def _gone() -> RuntimeError:
+    """Nobody is given another message instead."""
+    return RuntimeError("a message that passed the engine by is not there any more")
 
 
+_number = itemgetter(0)
 _rooms: list[Any] = []
 
 

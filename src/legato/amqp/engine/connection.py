@@ -149,7 +149,12 @@ class Connection:
     def held_bytes(self) -> int:
         """What is held of messages and frames that have come in part, and of what the peer's windows do not take."""
         sessions = self._sessions.values()
-        return len(self._unpushed) + sum(session.partial_bytes + session.outgoing_bytes for session in sessions)
+        begun_bytes = 0 if self._bypass is None else self._bypass.begun_bytes
+        return (
+            len(self._unpushed)
+            + begun_bytes
+            + sum(session.partial_bytes + session.outgoing_bytes for session in sessions)
+        )
 
     @property
     def engine_bytes(self) -> int:
@@ -318,6 +323,8 @@ class Connection:
         if self.closed:
             return []
         self._unpushed, self._admitted = b"", 0
+        if self._bypass is not None:
+            self._bypass.give_up()
         lib.pn_transport_close_tail(self._transport)
         events: list[Event] = []
         self._take_events(events)

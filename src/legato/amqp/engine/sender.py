@@ -5,14 +5,14 @@ from __future__ import annotations
 import sys
 from array import array
 from collections.abc import Sequence
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from operator import sub
 from typing import TYPE_CHECKING, Any
 
 from cproton import ffi, lib
 
 from legato.amqp.engine import batch
-from legato.amqp.engine.bypass import BODY_MIN, FRAME_REST_BYTES, Bypass
+from legato.amqp.engine.bypass import ALONE_MIN, BODY_MIN, FRAME_REST_BYTES
 from legato.amqp.engine.link_base import Link
 from legato.amqp.engine.outcomes import ACCEPTED, Outcome, Transactional
 from legato.amqp.engine.states import ACCEPTED_STATE, write_outcome
@@ -131,11 +131,8 @@ class Sender(Link):
                 self.send(data, tags[at : at + 8], context)
                 for data, at, context in zip(bodies, range(0, 8 * count, 8), contexts, strict=True)
             ]
-        bypass = self._bypass_for(bodies)
-        if bypass is not None:
-            deliveries = ffi.unpack(bypass.send_all(self, self._pn, bodies, tags), count)
-        else:
-            deliveries = batch.send_all(self._pn, bodies, tags)
+        ends = array("I", accumulate(map(len, bodies)))
+        deliveries = ffi.unpack(self._send_run(bodies, ends, tags), count)
         self.credit -= count
         handles = range(self._last_handle + 1, self._last_handle + 1 + count)
         self._last_handle += count
@@ -145,20 +142,6 @@ class Sender(Link):
             unsettled[handle] = delivery
             known[delivery] = (self, handle, context)
         return handles
-
-    def _bypass_for(self, bodies: Sequence[bytes]) -> Bypass | None:
-        """What has bodies pass the engine by, if each of them may."""
-        sizes = [*map(len, bodies)]
-        if min(sizes) < BODY_MIN or max(sizes) + FRAME_REST_BYTES > self.connection.remote_max_frame_bytes:
-            return None
-        return self.connection._bypass
-
-    def _bypass_for_run(self, ends: array[int]) -> Bypass | None:
-        """What has bodies pass the engine by, if most are worth it: the largest of them must fit into a frame."""
-        if ends[-1] < BODY_MIN * len(ends):
-            return None
-        largest = max(map(sub, ends, (0, *ends)))
-        return self.connection._bypass if largest + FRAME_REST_BYTES <= self.connection.remote_max_frame_bytes else None
 
     @property
     def unsettled(self) -> int:
@@ -200,12 +183,15 @@ class Sender(Link):
         return handle
 
     def _send_run(self, content: bytes | memoryview | Sequence[bytes], ends: array[int], tags: bytes) -> Any:
+        """Have the engine send messages; their deliveries, as an array of pointers."""
+        bypass = self.connection._bypass
+        sizes = [*map(sub, ends, (0, *ends))] if bypass is not None and ends[-1] >= BODY_MIN * len(ends) else None
+        if sizes is None or max(sizes) + FRAME_REST_BYTES > self.connection.remote_max_frame_bytes:
+            bypass = None
         if not isinstance(content, bytes | memoryview):
-            bypass = self._bypass_for(content)
-            if bypass is not None:
+            if bypass is not None and sizes is not None and min(sizes) >= ALONE_MIN:
                 return bypass.send_all(self, self._pn, content, tags)
             content = b"".join(content)
-        bypass = self._bypass_for_run(ends)
         if bypass is not None:
             return bypass.send_run(self, self._pn, content, ends, tags)
         return batch.send_run(self._pn, content, ends, tags)
