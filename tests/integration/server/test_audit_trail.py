@@ -161,3 +161,20 @@ def test_denials_do_not_fill_the_ledger() -> None:
     assert recorded[FACTS_BURST].omitted == 10_000 - FACTS_BURST
     trail.say("management", peer, "allowed", operation="purge")
     assert recorded[-1].decision == "allowed", "what was done is on record in any case"
+
+
+def test_a_backup_takes_over_though_the_trail_cannot_be_written_and_writes_it_when_it_can(tmp_path: Path) -> None:
+    """It ended, as did all others: the trail had been made anew so that others could read it, or its disk was full."""
+    trail = tmp_path / "trails" / "audit.jsonl"
+    trail.parent.mkdir()
+    (tmp_path / "legato.toml").write_text(f'[audit]\nfile = "{trail}"\n')
+    store, flags = tmp_path / "store", ("--config", str(tmp_path / "legato.toml"))
+    with server(store, *flags) as primary, server(store, *flags) as backup:
+        backup.wait_for_log("heartbeats of epoch")
+        trail.parent.rename(tmp_path / "elsewhere")
+        primary.kill()
+        backup.wait_for_role("active")
+        backup.wait_for_log(f"Cannot write the audit trail {trail}: No such file or directory.")
+        trail.parent.mkdir()
+        AmqpPeer(backup.port).drop()
+        assert until(trail, lambda line: line["event"] == "login")["epoch"] == 2

@@ -206,6 +206,25 @@ def test_a_certificate_that_cannot_be_read_changes_nothing(running: Server, cert
     log_in(running, certificates.context(certificates.issue("bob"))).drop()
 
 
+@pytest.mark.parametrize("file", ["server.pem", "clients.pem", "crl.pem"])
+def test_a_backup_takes_over_though_a_file_of_certificates_is_gone(
+    certificates: Certificates, tmp_path: Path, file: str
+) -> None:
+    """Without its authorities, or the list of what they revoked, it ended: nobody served."""
+    settings = certificates.write_settings(crl=str(certificates.revoke(revoked := certificates.issue("ann"))))
+    bob = certificates.context(certificates.issue("bob"))
+    store, flags = tmp_path / "store", ("--config", str(settings))
+    with server(store, *flags) as primary, server(store, *flags) as backup:
+        backup.wait_for_log("heartbeats of epoch")
+        (certificates.directory / file).unlink()
+        primary.kill()
+        backup.wait_for_role("active")
+        backup.wait_for_log("the certificate was not read again")
+        log_in(backup, bob).drop()
+        with pytest.raises((ssl.SSLError, ConnectionError, Refused)):
+            log_in(backup, certificates.context(revoked))
+
+
 def test_the_client_logs_in_with_its_certificate(running: Server, certificates: Certificates) -> None:
     directory = certificates.directory
     uri = f"amqps://localhost:{running.port}?tls_ca_file={directory / 'servers.pem'}"

@@ -71,6 +71,17 @@ def test_another_map_of_groups_holds_at_once_and_needs_no_restart(tmp_path: Path
     assert tell_restart(started, again) == []
 
 
+def test_a_map_without_this_group_is_not_gone_by(tmp_path: Path) -> None:
+    """The backup that was to take over ended, though it had one with its group."""
+    config = in_group(tmp_path, file := map_of(tmp_path, 1))
+    assert last_group_map(config) is not None
+    file.write_bytes(GroupMap(2, (Group("others", ("localhost:5672",)),)).encode())
+    for _ in range(2):
+        group_map = last_group_map(config)
+        assert group_map is not None
+        assert group_map.revision == 1
+
+
 def test_a_broker_stays_in_its_group(tmp_path: Path) -> None:
     file = map_of(tmp_path, 1)
     config = in_group(tmp_path, file)

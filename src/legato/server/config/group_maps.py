@@ -67,8 +67,21 @@ def read_group_map(config: Config) -> GroupMap | None:
     file = config.group_map_file
     if file is None or (config.groups.map_in_log and not file.exists()):
         return None
-    found = config.__dict__[_LAST] = GroupMapFile(file).read()
+    found = GroupMapFile(file).read()
+    check_member(config.groups.name, found)
+    config.__dict__[_LAST] = found
     return found
+
+
+def check_member(name: str, group_map: GroupMap) -> None:
+    """See that the map has the group.
+
+    Raises:
+        ConfigError: it has not.
+    """
+    if group_map.find(name) is None:
+        known = ", ".join(group.name for group in group_map.group[:10])
+        raise ConfigError(f"groups.name is {name!r}, and the map of groups has no such group; it has {known}.")
 
 
 def last_group_map(config: Config) -> GroupMap | None:

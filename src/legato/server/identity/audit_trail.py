@@ -14,6 +14,7 @@ from typing import Any
 
 from legato.core.facts import ActionAudited
 from legato.errors import ConfigError
+from legato.quoting import sentence
 from legato.server.config.secret_files import refuse_readable
 from legato.server.shell import Peer
 
@@ -39,9 +40,6 @@ class AuditTrail:
         now_us: the time, since 1970.
         record: puts a fact on record; None for no facts.
         detailed: whether logins and all of management become facts too.
-
-    Raises:
-        ConfigError: the file cannot be written, or others may read it.
     """
 
     def __init__(
@@ -64,7 +62,11 @@ class AuditTrail:
         self._lost = 0
         self._thread: threading.Thread | None = None
         if file is not None:
-            check_audit_file(file)
+            # Who starts a broker is told before; a backup takes over all the same, and writes as soon as it can.
+            try:
+                check_audit_file(file)
+            except ConfigError as error:
+                log.error("! %s", sentence(str(error)))
             self._thread = threading.Thread(target=self._write, args=(file,), name="audit", daemon=True)
             self._thread.start()
 

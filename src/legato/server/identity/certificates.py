@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import re
 import ssl
@@ -80,10 +81,16 @@ def takes_certificates(config: Config) -> bool:
 
 
 def trusted(section: TlsSection) -> bytes:
-    """A digest of what decides whose certificates are taken."""
+    """A digest of what decides whose certificates are taken.
+
+    A file that cannot be read any more is as another one: a backup takes over with what it read before.
+    """
     digest = hashlib.sha256(section.client_certificates.encode())
     for file in (section.client_ca, section.client_crl):
-        digest.update(hashlib.sha256(Path(file).read_bytes() if file else b"").digest())
+        content = b""
+        with contextlib.suppress(OSError):
+            content = Path(file).read_bytes() if file else b""
+        digest.update(hashlib.sha256(content).digest())
     return digest.digest()
 
 

@@ -7,9 +7,9 @@ from typing import Any
 
 from legato.amqp.codec.types import UInt
 from legato.core.settings import DEFAULT_SETTINGS
-from legato.errors import ConfigError
 from legato.groups.group_map import Directory, Group, GroupMap, host_and_port, successor
 from legato.server.config.discovery import FAILOVER_SERVER_LIST, server_list
+from legato.server.config.group_maps import check_member
 from legato.server.links.refused import Refused
 
 LINK_REDIRECT = "amqp:link:redirect"
@@ -180,14 +180,3 @@ class Membership:
             "groups": len(group_map.group),
             "stranded": dict(stranded),
         }
-
-
-def check_member(name: str, group_map: GroupMap) -> None:
-    """See that the map has the group.
-
-    Raises:
-        ConfigError: it has not.
-    """
-    if group_map.find(name) is None:
-        known = ", ".join(group.name for group in group_map.group[:10])
-        raise ConfigError(f"groups.name is {name!r}, and the map of groups has no such group; it has {known}.")

@@ -16,8 +16,7 @@ from typing import Protocol
 from legato.errors import ConfigError, LogError
 from legato.groups.group_map import GroupMap, successor
 from legato.quoting import sentence
-from legato.server.config.group_maps import GroupMapFile
-from legato.server.links.membership import check_member
+from legato.server.config.group_maps import GroupMapFile, check_member
 from legato.store.directories import sync_directory
 
 log = logging.getLogger("legato.groups")

@@ -19,7 +19,6 @@ from legato.server.identity.certificates import check_rules, tls_context
 from legato.server.identity.exposure import check_exposure, find_lockouts, find_views
 from legato.server.identity.tokens import Tokens
 from legato.server.identity.users import Users
-from legato.server.links.membership import check_member
 from legato.server.storage.ledger_process import LedgerProcess
 
 log = logging.getLogger("legato.config")
@@ -121,8 +120,7 @@ def _see_usable(config: Config, users: Users, former: Config | None) -> list[str
             "ledger.enabled needs pyarrow, which is not installed: pip install 'legato[ledger]', or leave it out."
         )
     tls_context(config.tls)
-    if (group_map := read_group_map(config)) is not None:
-        check_member(config.groups.name, group_map)
+    read_group_map(config)
     if config.audit.file:
         check_audit_file(Path(config.audit.file))
     check_rules(config.auth.external_user)
