@@ -269,14 +269,13 @@ class ProducerSteps:
         outgoing = end.outgoing
         number = outgoing.last_number + 1
         timestamp = time.time_ns() // 1_000_000
-        values = message.__dict__
-        values["_message_id"] = None if self.disable_message_id else f"{route.id_prefix}{number}"
-        values["_timestamp"] = 0 if self.disable_message_timestamp else timestamp
-        values["_destination"] = route.envelope.destination
-        values["_delivery_mode"] = mode
-        values["_priority"] = priority
-        values["_expiration"] = timestamp + ttl_ms if ttl_ms else 0
-        values["_delivery_time"] = timestamp + delay_ms
+        message._message_id = None if self.disable_message_id else f"{route.id_prefix}{number}"
+        message._timestamp = 0 if self.disable_message_timestamp else timestamp
+        message._destination = route.envelope.destination
+        message._delivery_mode = mode
+        message._priority = priority
+        message._expiration = timestamp + ttl_ms if ttl_ms else 0
+        message._delivery_time = timestamp + delay_ms
         data = route.envelope.encode(message, ttl_ms, timestamp + delay_ms if delay_ms else 0, duplicate_id)
         send = Send(number, data, message)
         if message._source is not None:

@@ -86,7 +86,7 @@ class AckBatch:
 
     def outcome(self, delivery: Delivery) -> AcknowledgementOutcome:
         """Outcome of one of its deliveries, once none is open."""
-        if delivery.state is not DeliveryState.ACKNOWLEDGED:
+        if delivery.state is not ACKNOWLEDGED:
             return AcknowledgementOutcome.WENT_ELSEWHERE
         if delivery.batch is not self:
             return AcknowledgementOutcome.ALREADY_ACKNOWLEDGED
@@ -134,7 +134,7 @@ class Incoming:
             known.stated = False
             if self._awaited:
                 self._awaited -= 1
-            if not (known.again and known.state is DeliveryState.HERE):
+            if not (known.again and known.state is HERE):
                 return known
             known.data = data
             self.inbox.append(known)
@@ -142,7 +142,7 @@ class Incoming:
             return None
         delivery = Delivery(consumer, self.link, handle, tag, data)
         if settled:
-            delivery.state = DeliveryState.ACKNOWLEDGED
+            delivery.state = ACKNOWLEDGED
         else:
             self.outstanding[tag] = delivery
         self.inbox.append(delivery)
@@ -217,10 +217,10 @@ class Incoming:
         return with_application
 
     def _present_again(self, delivery: Delivery, resolve: bool) -> None:
-        if delivery.state is DeliveryState.ACCEPTING:
+        if delivery.state is ACCEPTING:
             if resolve or (delivery.batch is not None and delivery.batch.resolved):
                 return
-            delivery.state = DeliveryState.HERE
+            delivery.state = HERE
             delivery.batch = None
         delivery.again = True
 
@@ -271,7 +271,7 @@ class Incoming:
         self._awaited = -1
         self._settled_early.clear()
         missing = [d for d in self.outstanding.values() if d.link != self.link]
-        ours = self._close([d for d in missing if d.stated], DeliveryState.ACKNOWLEDGED)
+        ours = self._close([d for d in missing if d.stated], ACKNOWLEDGED)
         return ours + self._close([d for d in missing if not d.stated], DeliveryState.ELSEWHERE)
 
     def _close(self, deliveries: list[Delivery], state: DeliveryState) -> list[Delivery]:

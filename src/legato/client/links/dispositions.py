@@ -44,8 +44,8 @@ class DispositionEnd(PrefetchEnd):
 
     def accept(self, delivery: Delivery) -> None:
         """Acknowledge a message and ask to be told when that is durable."""
-        if delivery.state is DeliveryState.HERE:
-            delivery.state = DeliveryState.ACCEPTING
+        if delivery.state is HERE:
+            delivery.state = ACCEPTING
             if delivery.link == self.incoming.link and self.link is not None:
                 self._state_accepted(delivery)
 
@@ -75,7 +75,7 @@ class DispositionEnd(PrefetchEnd):
 
     def accept_for(self, delivery: Delivery, batch: AckBatch) -> None:
         """Acknowledge a message on behalf of `Message.acknowledge()`."""
-        if delivery.state is DeliveryState.HERE:
+        if delivery.state is HERE:
             self.incoming.taken_back(delivery)
             delivery.batch = batch
             self.accept(delivery)
@@ -90,7 +90,7 @@ class DispositionEnd(PrefetchEnd):
 
     def settle(self, delivery: Delivery, outcome: Outcome, state: DeliveryState) -> None:
         """State an outcome that needs no confirmation; afterwards we know nothing of the delivery."""
-        if delivery.state is not DeliveryState.HERE:
+        if delivery.state is not HERE:
             return
         self.incoming.outstanding.pop(delivery.tag, None)
         if self.link is not None:
@@ -106,7 +106,7 @@ class DispositionEnd(PrefetchEnd):
         if delivery is None:
             return
         outcome = event.outcome
-        state = DeliveryState.ACKNOWLEDGED
+        state = ACKNOWLEDGED
         if isinstance(outcome, Rejected) and outcome.condition != names.ALREADY_ACKNOWLEDGED:
             state = DeliveryState.ELSEWHERE
         self.incoming.outstanding.pop(delivery.tag, None)
@@ -154,7 +154,7 @@ class DispositionEnd(PrefetchEnd):
         self.incoming.taken_back(delivery)
         # A dead letter is removed, as what is acknowledged is; all else comes again.
         removed = isinstance(outcome, Rejected)
-        self.settle(delivery, outcome, DeliveryState.ACKNOWLEDGED if removed else DeliveryState.RETURNED)
+        self.settle(delivery, outcome, ACKNOWLEDGED if removed else DeliveryState.RETURNED)
         self.close_if_asked()
         self.grant()
         self.channel.touch()

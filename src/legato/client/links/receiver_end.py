@@ -19,7 +19,7 @@ from legato.amqp.engine.events import (
     TransferRun,
 )
 from legato.amqp.engine.outcomes import ACCEPTED, Modified
-from legato.client.links.deliveries import ACCEPTING, HERE, Delivery, DeliveryState, finish
+from legato.client.links.deliveries import ACCEPTING, ACKNOWLEDGED, HERE, Delivery, DeliveryState, finish
 from legato.client.links.dispositions import DispositionEnd
 from legato.client.links.downloads import Download
 from legato.client.links.prefetch import FIRST_CREDIT, LARGE_CREDIT
@@ -206,12 +206,12 @@ class ReceiverEnd(DispositionEnd):
     def unheard(self) -> int:
         """How many acknowledgements are unconfirmed that no call waits for."""
         outstanding = self.incoming.outstanding.values()
-        return sum(each.state is DeliveryState.ACCEPTING and each.batch is None for each in outstanding)
+        return sum(each.state is ACCEPTING and each.batch is None for each in outstanding)
 
     def give_up(self) -> None:
         """The session closes, and what it accepted was not confirmed for too long: what became of that stays open."""
         outstanding = self.incoming.outstanding
-        for delivery in [each for each in outstanding.values() if each.state is DeliveryState.ACCEPTING]:
+        for delivery in [each for each in outstanding.values() if each.state is ACCEPTING]:
             del outstanding[delivery.tag]
         self.close_if_asked()
 
@@ -260,7 +260,7 @@ class ReceiverEnd(DispositionEnd):
         ) is None:
             self._wanted = 0
         else:
-            if known.state is DeliveryState.ACCEPTING:
+            if known.state is ACCEPTING:
                 self._state_accepted(known)
             self.incoming.claims_came()
             # What is held takes credit but no room in the inbox: nobody else would ever ask for more.
@@ -352,7 +352,7 @@ class ReceiverEnd(DispositionEnd):
     def _flush_presented(self) -> None:
         coordinator = self.channel.coordinator
         while (delivery := self._handed(self.presented)) is not None:
-            if delivery.state is not DeliveryState.HERE:
+            if delivery.state is not HERE:
                 continue
             if coordinator is not None:
                 coordinator.take(self, delivery)
@@ -373,7 +373,7 @@ class ReceiverEnd(DispositionEnd):
             taken.append(delivery)
         if self.channel.mode is AcknowledgeMode.DUPS_OK:
             for delivery in taken:
-                self.settle(delivery, ACCEPTED, DeliveryState.ACKNOWLEDGED)
+                self.settle(delivery, ACCEPTED, ACKNOWLEDGED)
         else:
             self.accept_all(taken)
 

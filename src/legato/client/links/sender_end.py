@@ -28,6 +28,9 @@ if TYPE_CHECKING:
     from legato.client.messages.message import Message
 
 
+RUN_MAX = 128
+"""Messages that go to the engine in one call at most. They are written then, before the next ones: so many usual ones
+stay in the processor's cache while they are copied from one buffer to the next."""
 RUN_BYTES_MAX = 1 << 18
 """What goes to the engine in one call is copied once more: not more than this, or one message."""
 
@@ -167,7 +170,10 @@ class SenderEnd:
                 self.channel.transport.uploading.add(self)
                 continue
             if transaction is None:
-                credit -= self._send_run(link, credit, bytes_max)
+                sent = self._send_run(link, min(credit, RUN_MAX), bytes_max)
+                credit -= sent
+                if sent == RUN_MAX:
+                    self.channel.transport.flush()
                 continue
             unconfirmed.append(send)
             waiting.popleft()
@@ -181,14 +187,14 @@ class SenderEnd:
         if self.closing:
             self._detach_when_done()
 
-    def _send_run(self, link: Sender, credit: int, bytes_max: int) -> int:
+    def _send_run(self, link: Sender, count_max: int, bytes_max: int) -> int:
         """Send the first of what waits and what follows that is like it; how many: whole, of no transaction, and
         numbered one after the other."""
         waiting, unconfirmed = self.outgoing.waiting, self.outgoing.unconfirmed
         run: list[Send] = []
         size = 0
         number = waiting[0].number
-        while waiting and len(run) < credit and size < RUN_BYTES_MAX:
+        while waiting and len(run) < count_max and size < RUN_BYTES_MAX:
             send = waiting[0]
             data = send.data
             if (

@@ -27,8 +27,6 @@ _PROPERTIES_PREFIX = b"\x00\x53\x73"
 _ANNOTATIONS_PREFIX = b"\x00\x53\x72"
 _DELIVERY_TIME_KEY = encode_symbol(DELIVERY_TIME)
 _PROPERTIES_LIST = _PROPERTIES_PREFIX + b"\xc0"
-_PLAIN = frozenset(("_correlation_id", "_type", "_properties", "_content_type", "_content_encoding"))
-"""Attributes that a message without further AMQP properties does not have."""
 _BYTE = [bytes((value,)) for value in range(256)]
 _CACHE_MAX = 4096
 
@@ -78,8 +76,7 @@ class Envelope:
         """
         if message._headers_unread:
             message._read_headers()
-        values = message.__dict__
-        reply_to = values.get("_reply_to")
+        reply_to = message._reply_to
         properties = message._properties
         items = properties._values if properties else {}
         if duplicate_id is not None:
@@ -87,14 +84,20 @@ class Envelope:
             items = {DUPLICATE_ID: duplicate_id} | items | {DUPLICATE_ID: duplicate_id}
         source = message._source
         try:
-            key = values["_delivery_mode"], values["_priority"], ttl_ms, type(message), reply_to and reply_to.kind
+            key = (
+                message._delivery_mode,
+                message._priority,
+                ttl_ms,
+                type(message),
+                None if reply_to is None else reply_to.kind,
+            )
             front = None if delivery_time_ms else self._fronts.get(key)
             if front is None:
                 front = self._front(*key, delivery_time_ms)
             return b"".join(
                 (
                     front,
-                    self._properties(values, reply_to),
+                    self._properties(message, reply_to),
                     _encode_application_properties(items) if items else b"",
                     message._encoded_body() if source is None else source.body_sections(),
                 )
@@ -138,10 +141,20 @@ class Envelope:
             return _ANNOTATIONS_PREFIX + encode_compound(0xC1, delayed)
         return known
 
-    def _properties(self, values: dict[str, Any], reply_to: Destination | None) -> bytes:
-        message_id = values["_message_id"]
-        timestamp = values["_timestamp"]
-        if message_id and timestamp and reply_to is None and not values["_expiration"] and _PLAIN.isdisjoint(values):
+    def _properties(self, message: Message, reply_to: Destination | None) -> bytes:
+        message_id = message._message_id
+        timestamp = message._timestamp
+        if (
+            message_id
+            and timestamp
+            and reply_to is None
+            and not message._expiration
+            and message._correlation_id is None
+            and message._type is None
+            and message._properties is None
+            and message._content_type is None
+            and message._content_encoding is None
+        ):
             # Most messages have nothing else: the same list, put together in one step.
             raw_id = message_id.encode()
             size = len(raw_id) + self._plain_bytes
@@ -157,16 +170,16 @@ class Envelope:
                         timestamp.to_bytes(8, "big"),
                     )
                 )
-        return self._all_properties(values, reply_to, message_id, timestamp)
+        return self._all_properties(message, reply_to, message_id, timestamp)
 
     def _all_properties(
-        self, values: dict[str, Any], reply_to: Destination | None, message_id: str | None, timestamp: int
+        self, message: Message, reply_to: Destination | None, message_id: str | None, timestamp: int
     ) -> bytes:
-        correlation_id = values.get("_correlation_id")
-        kind = values.get("_type")
-        application = values.get("_properties")
+        correlation_id = message._correlation_id
+        kind = message._type
+        application = message._properties
         group_id, group_sequence = (None, None) if application is None else _group_of(application._values)
-        content_type, content_encoding = values.get("_content_type"), values.get("_content_encoding")
+        content_type, content_encoding = message._content_type, message._content_encoding
         parts = [
             _NULL if message_id is None else encode_string(message_id),
             self._user_id,
@@ -176,7 +189,7 @@ class Envelope:
             _NULL if correlation_id is None else encode_id(correlation_id),
             _NULL if content_type is None else encode_symbol(content_type),
             _NULL if content_encoding is None else encode_symbol(content_encoding),
-            _encode_time(values["_expiration"]),
+            _encode_time(message._expiration),
             _encode_time(timestamp),
             _NULL if group_id is None else encode_string(group_id),
             _NULL if group_sequence is None else encode_uint(group_sequence & 0xFFFFFFFF),

@@ -50,7 +50,7 @@ class ObjectMessage(Message):
         if isinstance(kept, JavaObject):
             self._content_type = CONTENT_TYPE
         else:
-            self.__dict__.pop("_content_type", None)
+            self._content_type = None
 
     @property
     def body(self) -> Any:
