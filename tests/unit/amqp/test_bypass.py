@@ -199,6 +199,27 @@ def test_a_link_that_ends_takes_what_waits_for_its_peer_with_it(by_peer: bool) -
     server.connection.free()
 
 
+@pytest.mark.parametrize("what", ["link", "session", "session that the peer ends first"])
+def test_a_window_that_opens_in_the_read_that_ends_a_link_lets_its_messages_go(what: str) -> None:
+    """The engine writes them yet, and so they are the messages: not what stands for them."""
+    server = Server(window=WINDOW)
+    session = server.sender.session
+    bodies = [random.Random(7).randbytes(5_000) for _ in range(6)]
+    server.sender.send_all(bodies, bytes(48), range(6))
+    if what == "link":
+        server.sender.close()
+    elif what == "session":
+        session.close()
+    left = sent(server.connection.data_to_send())
+    end = frame(0x16, [UInt(1), True]) if what == "link" else frame(0x17, [])
+    server.connection.receive_data(flow(100, WINDOW) + end)
+    session.close()
+    left += sent(server.connection.data_to_send())
+    assert [body for _, body in left] == bodies
+    assert server.outstanding == 0
+    server.connection.free()
+
+
 def test_the_end_of_a_message_of_several_frames_is_part_of_it() -> None:
     """However its frames, and those of its neighbours on another link, come apart."""
     source = random.Random(3)

@@ -223,6 +223,10 @@ class Bypass:
             raise _gone()
         return pieces
 
+    def holds(self, link: Any) -> bool:
+        """Whether something was given to a sender and is not on its way."""
+        return any(sent.link is link for sent in self._sent.values())
+
     def forget(self, link: Any) -> None:
         """What was given to a sender and is not on its way goes nowhere any more."""
         for number in [number for number, sent in self._sent.items() if sent.link is link]:

@@ -121,10 +121,11 @@ class Session:
             oldest._free()
 
     def _free(self) -> None:
-        for link in self.links:
+        links = self.links
+        for link in links:
             link._forget()
-            if self.connection._bypass is not None:
-                self.connection._bypass.forget(link)
+        self.connection._forget_sent(links)
+        for link in links:
             if self.connection._links.pop(link._pn, None) is not None:
                 self.connection._links_kept_bytes -= link.kept_bytes
         self._links.clear()
