@@ -59,6 +59,23 @@ def test_a_ledger_on_a_full_disk_costs_one_line_of_the_log_and_is_written_when_t
         assert not list(ledger.glob(".writing-*")), "halves of segments are left"
 
 
+def test_a_backup_takes_over_though_the_ledger_cannot_be_read_and_writes_it_when_it_can(tmp_path: Path) -> None:
+    """It ended, as did each one after it: the ledger's disk did not answer."""
+    ledger = tmp_path / "ledger"
+    (tmp_path / "legato.toml").write_text(f'[ledger]\ndirectory = "{ledger}"\n')
+    flags = ("--ledger", "--config", str(tmp_path / "legato.toml"))
+    with server(tmp_path / "store", *flags) as primary, server(tmp_path / "store", *flags) as backup:
+        backup.wait_for_log("heartbeats of epoch")
+        ledger.rename(tmp_path / "elsewhere")
+        ledger.write_text("in its place")
+        primary.kill()
+        backup.wait_for_role("active")
+        backup.wait_for_log(f"the ledger in {ledger} cannot be read: Not a directory\n")
+        ledger.unlink()
+        (tmp_path / "elsewhere").rename(ledger)
+        until(lambda: exported_through(ledger) > 0)
+
+
 def test_a_ledger_that_is_not_of_this_store_is_one_sentence(tmp_path: Path) -> None:
     fill_log(tmp_path / "store")
     command = (*EXPORTER, "--store", tmp_path / "store", "--ledger", tmp_path / "ledger", "--once")

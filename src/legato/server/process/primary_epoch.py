@@ -271,6 +271,11 @@ class PrimaryEpoch:
                 raise
             self._has_foreign_ledger = True
             log.error("! the ledger is not written: %s", error)
+        except OSError as error:
+            if takeover.cause == STARTED:
+                raise
+            # Its exporter looks again and again, and whose ledger it is, too.
+            log.error("! the ledger in %s cannot be read: %s", quoted(ledger), sentence(error.strerror or str(error)))
 
     @property
     def _writes_ledger(self) -> bool:
