@@ -229,8 +229,8 @@ class TaskNotifier:
 class TaskDispatcher(Dispatching):
     """Calls listeners in a task of the session's own."""
 
-    def __init__(self, session: SessionPort, name: str, *, redeliver_on_error: bool) -> None:
-        super().__init__(session, redeliver_on_error=redeliver_on_error)
+    def __init__(self, session: SessionPort, name: str, *, redeliver_on_error: bool, backoff_s: float = 0.0) -> None:
+        super().__init__(session, redeliver_on_error=redeliver_on_error, backoff_s=backoff_s)
         self._task = Task(self._run(), self._stopped)
 
     def _stopped(self, error: BaseException | None) -> None:

@@ -25,12 +25,31 @@ log = logging.getLogger("legato.client")
 
 EXCEPTION_CHARACTERS_MAX = 4000
 """Of what a listener raised the broker hears the end, which says what it was."""
+BACKOFF_MAX_S = 10.0
+"""Listeners rest no longer before a message whose listener raised is given back."""
+
+
+def backoff_s(attempt: int, first_s: float) -> float:
+    """How long to wait after a failed attempt before the next one.
+
+    Args:
+        attempt: 1 for the first, after which there is no waiting.
+        first_s: after the second attempt; doubled after each further one, up to `BACKOFF_MAX_S`.
+    """
+    if attempt < 2 or not first_s:
+        return 0.0
+    return min(first_s * 2.0 ** min(attempt - 2, 64), max(BACKOFF_MAX_S, first_s))
 
 
 class Dispatching:
-    """Takes the listening consumers in turn (Jakarta Messaging 8.7: no two listeners of a session run at once)."""
+    """Takes the listening consumers in turn (Jakarta Messaging 8.7: no two listeners of a session run at once).
 
-    def __init__(self, session: SessionPort, *, redeliver_on_error: bool) -> None:
+    Args:
+        redeliver_on_error: whether a message whose listener raised is given back, or acknowledged.
+        backoff_s: see `Options.listener_backoff_s`.
+    """
+
+    def __init__(self, session: SessionPort, *, redeliver_on_error: bool, backoff_s: float = 0.0) -> None:
         self.current: Delivery | None = None
         """The message that a listener has now."""
         self.serving: ConsumerSteps | None = None
@@ -45,6 +64,7 @@ class Dispatching:
         self._session = session
         self._gate = session._channel.gate
         self._redeliver_on_error = redeliver_on_error
+        self._backoff_s = backoff_s
         self._stopping = False
         self._busy = False
         """Set before it looks whether messages may come, so that who forbids it knows whether one is on its way."""
@@ -78,6 +98,8 @@ class Dispatching:
     def wait_idle(self) -> Steps[None]:
         """Wait for the listener that runs now, unless it is the one that asks."""
         if not self.is_current:
+            # One that rests as its connection was not stopped yet looks again.
+            self._gate.open()
             yield Wait(self._gate, lambda: not self._busy)
 
     def stop(self) -> None:
@@ -189,7 +211,7 @@ class Dispatching:
                 quoted(consumer.destination.name),
                 sentence(repr(error)),
                 sentence(_identity(message)),
-                sentence(self._what_follows(consumer._mode)),
+                sentence(self._what_follows(consumer._mode, message)),
             )
             # The log has it.
             consumer._transport.report(
@@ -206,15 +228,35 @@ class Dispatching:
             consumer._listener_returned(delivery)
         elif not self._stopping:
             # A session that closes gives the message back by itself, one whose connection is gone need not.
+            if pause_s := self._pause_s(message):
+                yield Wait(self._gate, lambda: self._is_disturbed(consumer), pause_s)
+                if self._stopping:
+                    return
             with contextlib.suppress(JMSError):
                 yield from self._session._acknowledgements.return_deliveries([delivery], failure)
 
-    def _what_follows(self, mode: AcknowledgeMode) -> str:
+    def _pause_s(self, message: Message) -> float:
+        """How long its session rests before a message whose listener raised is given back."""
+        try:
+            return backoff_s(message.delivery_count, self._backoff_s)
+        except JMSError:
+            return 0.0
+
+    def _is_disturbed(self, consumer: ConsumerSteps) -> bool:
+        """Whether somebody waits for a listener's rest to end."""
+        channel = self._session._channel
+        transport = consumer._transport
+        is_lost = channel.error is not None or transport.error is not None
+        return self._stopping or consumer._closed or is_lost or not transport.started
+
+    def _what_follows(self, mode: AcknowledgeMode, message: Message) -> str:
         """What becomes of a message whose listener raised (Jakarta Messaging 8.7, CONTRACT C6)."""
         if mode not in (AcknowledgeMode.AUTO, AcknowledgeMode.DUPS_OK):
             return "it stays received, for the application to acknowledge or give back"
         if self._redeliver_on_error:
-            return "it is delivered again, until the broker makes it a dead letter"
+            pause_s = self._pause_s(message)
+            when = f" in {pause_s:g} s" if pause_s else ""
+            return f"it is delivered again{when}, until the broker makes it a dead letter"
         return "it is acknowledged all the same, as the option listener_error says"
 
 
@@ -229,8 +271,8 @@ def _identity(message: Message) -> str:
 class ThreadDispatcher(Dispatching):
     """Calls listeners in a thread of the session's own."""
 
-    def __init__(self, session: SessionPort, name: str, *, redeliver_on_error: bool) -> None:
-        super().__init__(session, redeliver_on_error=redeliver_on_error)
+    def __init__(self, session: SessionPort, name: str, *, redeliver_on_error: bool, backoff_s: float = 0.0) -> None:
+        super().__init__(session, redeliver_on_error=redeliver_on_error, backoff_s=backoff_s)
         self._thread = threading.Thread(target=lambda: drive(self._run()), name=name, daemon=True)
         self._thread.start()
 

@@ -67,7 +67,10 @@ class SessionSteps(Generic[_Producer, _Consumer, _Browser]):
             self._members,
             self._channel.gate,
             lambda: world.dispatcher(
-                self, f"legato session {name}", redeliver_on_error=options.redelivers_on_listener_error
+                self,
+                f"legato session {name}",
+                redeliver_on_error=options.redelivers_on_listener_error,
+                backoff_s=options.listener_backoff_s,
             ),
         )
         self._transactions = SessionTransactions(

@@ -25,7 +25,7 @@ class World(Protocol):
     def notifier(self, name: str) -> Notifier:
         """Calls a connection's listeners."""
 
-    def dispatcher(self, session: SessionPort, name: str, *, redeliver_on_error: bool) -> Dispatcher:
+    def dispatcher(self, session: SessionPort, name: str, *, redeliver_on_error: bool, backoff_s: float) -> Dispatcher:
         """Calls a session's message listeners."""
 
 

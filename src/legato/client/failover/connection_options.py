@@ -28,6 +28,7 @@ class ConnectionOptions(TypedDict, total=False):
     send_user_id: bool
     vhost: str | None
     listener_error: Literal["redeliver", "acknowledge"] | None
+    listener_backoff_s: float
     failover_contract: Literal["legato", "ems", "hornetq", "gigaspaces"]
     allow_insecure_plain: bool
     password_file: str | None

@@ -86,6 +86,9 @@ class Options(msgspec.Struct, frozen=True):
     listener_error: str | None = None
     """What to do with a message whose listener raised, in AUTO and DUPS_OK: `redeliver` (Jakarta Messaging 8.7) or
     `acknowledge` (CONTRACT C6); by default as the `failover_contract` says."""
+    listener_backoff_s: float = 0.1
+    """How long a session's listeners rest before a message is given back whose listener raised for the second time, so
+    that what it needs may be there again by then; doubled each further time, up to `BACKOFF_MAX_S`. 0: not at all."""
     failover_contract: str = "legato"
     allow_insecure_plain: bool = False
     """Whether the password may go over a network in the clear, to a broker of the URI that speaks only PLAIN."""
@@ -312,6 +315,7 @@ def _check(options: Options) -> None:
         ("close_timeout_s", 0, 1_000_000),
         ("prefetch", 0, 1_000_000),
         ("send_window", 1, 1_000_000),
+        ("listener_backoff_s", 0, 3600),
     ]
     for name, low, high in ranges:
         if not low <= getattr(options, name) <= high:
