@@ -121,7 +121,9 @@ int take_outcomes(void *collector, int delivery_type, int count_max, void *deliv
         if (delivery == NULL)
             break;
         void *link = proton.delivery_link(delivery);
-        if (proton.link_current(link) == delivery)
+        /* What we have not sent: the peer's own, over a link that sends. */
+        if (proton.link_current(link) == delivery
+            || (proton.link_is_sender(link) && proton.delivery_pending(delivery) > 0))
             break;
         _Bool settled = proton.delivery_settled(delivery);
         /* Of what came to us only this is news: the sender has heard our outcome. */

@@ -189,6 +189,7 @@ def test_a_link_that_ends_takes_what_waits_for_its_peer_with_it(by_peer: bool) -
     else:
         server.sender.close()
         server.connection.receive_data(frame(0x16, [UInt(1), True]))
+    left += sent(server.connection.data_to_send())
     assert server.outstanding == sum(map(len, others))
     for _ in range(4):
         left += sent(server.connection.data_to_send())
@@ -217,6 +218,24 @@ def test_a_window_that_opens_in_the_read_that_ends_a_link_lets_its_messages_go(w
     left += sent(server.connection.data_to_send())
     assert [body for _, body in left] == bodies
     assert server.outstanding == 0
+    server.connection.free()
+
+
+@pytest.mark.parametrize("begun", [False, True])
+def test_a_large_message_over_a_link_that_sends_ends_the_connection_and_shows_no_token(begun: bool) -> None:
+    """The engine takes it for one that is to be sent: behind a message that is begun, too."""
+    server = Server()
+    assert server.connection._bypass is not None
+    if begun:
+        server.sender.begin(b"12345678")
+        server.sender.push(b"begun")
+    strays = transfer(0, bytes(5_000), link=1) + transfer(1, bytes(600), link=1)
+    events = server.connection.receive_data(strays)
+    assert [event.condition for event in events if isinstance(event, Closed)] == ["amqp:not-allowed"]
+    server.sender.finish()
+    written = server.connection.data_to_send()
+    assert b"amqp:not-allowed" in written
+    assert b"".join(server.connection._bypass.way.mark) not in written
     server.connection.free()
 
 

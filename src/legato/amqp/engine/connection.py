@@ -354,17 +354,8 @@ class Connection:
             pending = _transport_pending(transport)
         if written:
             self._outbox += written if self._bypass is None else self._bypass.fill(written)
-
-    def _forget_sent(self, links: list[Link]) -> None:
-        """Links that both sides have ended are about to be freed, with what was given to them and is not on its way.
-
-        The engine still writes what the peer's window has room for: that may have opened in the read that ended them.
-        Behind the detach, or the end, that is written with it, nothing of them goes.
-        """
-        if self._bypass is not None and any(map(self._bypass.holds, links)):
-            self._produce()
-            for link in links:
-                self._bypass.forget(link)
+        if self._bypass is not None and self._bypass.ended:
+            self._bypass.forget_ended()
 
     def tick(self, now_ms: int) -> int:
         """Let heartbeats and time-outs happen; call after every input and at the deadline, then send.

@@ -121,11 +121,10 @@ class Session:
             oldest._free()
 
     def _free(self) -> None:
-        links = self.links
-        for link in links:
+        for link in self.links:
             link._forget()
-        self.connection._forget_sent(links)
-        for link in links:
+            if self.connection._bypass is not None:
+                self.connection._bypass.forget(link)
             if self.connection._links.pop(link._pn, None) is not None:
                 self.connection._links_kept_bytes -= link.kept_bytes
         self._links.clear()

@@ -51,9 +51,6 @@ class LinkConnection(Protocol):
     def _produce(self) -> None:
         """Have the engine make bytes of what it was told."""
 
-    def _forget_sent(self, links: list[Link]) -> None:
-        """Links that both sides have ended are about to be freed."""
-
 
 class Link:
     """Base of senders and receivers; `context` belongs to the caller.
@@ -257,7 +254,8 @@ class Link:
 
     def _free(self) -> None:
         self._forget()
-        self.connection._forget_sent([self])
+        if self.connection._bypass is not None:
+            self.connection._bypass.forget(self)
         self.session._links.pop(self._pn, None)
         if self.connection._links.pop(self._pn, None) is not None:
             self.connection._links_kept_bytes -= self.kept_bytes
