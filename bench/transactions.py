@@ -55,6 +55,10 @@ class Transport:
         """Everything is on its way at once."""
         return 0
 
+    def writelines(self, parts: list[bytes | memoryview]) -> None:
+        """Take parts, one behind the other."""
+        self.write(b"".join(parts))
+
     def set_write_buffer_limits(self, **_limits: int) -> None:
         """It takes everything."""
 

@@ -79,6 +79,10 @@ class ServerSocket:
             kernel.after(kernel.between_us(*STALL_US), self._go_on)
             self._peer.pause_writing()
 
+    def writelines(self, parts: list[bytes | memoryview]) -> None:
+        """Send parts, one behind the other."""
+        self.write(b"".join(parts))
+
     def _go_on(self) -> None:
         self._stalled = False
         if not self._lost:

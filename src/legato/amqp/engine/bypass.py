@@ -226,7 +226,8 @@ class Bypass:
                 if sent.left <= 0:
                     del self._sent[number]
         give_places(places)
-        pieces.append(view[begin:])
+        if begin < len(data):
+            pieces.append(view[begin:])
         if sum(map(len, pieces)) != wanted_bytes:
             raise _gone()
         return pieces

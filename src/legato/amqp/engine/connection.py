@@ -332,14 +332,19 @@ class Connection:
 
     def data_to_send(self) -> bytes:
         """Everything that is to be written to the socket, empty if nothing is."""
+        parts = self.parts_to_send()
+        first = parts[0] if len(parts) == 1 else None
+        return first if isinstance(first, bytes) else b"".join(parts)
+
+    def parts_to_send(self) -> list[bytes | memoryview]:
+        """The same in parts: large bodies by themselves, where they are."""
         if self._freed:
-            return b""
+            return []
         self._produce()
         if self._echoes:
             self._answer_echoes()
         parts, self._outbox = self._outbox, []
-        first = parts[0] if len(parts) == 1 else None
-        return first if isinstance(first, bytes) else b"".join(parts)
+        return parts
 
     def _produce(self) -> None:
         """Let the engine write what it has: it writes attaches before detaches, whatever the order of the calls."""

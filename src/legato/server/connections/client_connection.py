@@ -30,6 +30,8 @@ from legato.server.limits.accounts import Accounts, Holdings, LimitExceeded
 log = logging.getLogger("legato.peer")
 
 WRITE_HIGH_BYTES = 1 << 20
+PART_BYTES_MIN = 2048
+"""Parts of so many bytes, on average, are written without being joined; of smaller ones a copy costs less."""
 RARE_EVENTS_MAX = 64
 """Attaches and the like that are looked at in one go."""
 MEASURED_EVERY_BYTES = 16 << 10
@@ -103,6 +105,8 @@ class Peer(asyncio.Protocol):
         self.due_ms = 0
         """When its heartbeats and its silence are to be looked at."""
         self._transport: asyncio.Transport | None = None
+        self._is_plain = False
+        """Whether its transport writes to a socket what it is given, and makes no records of TLS of it."""
         self.origin = Origin()
         self._counted = holdings is not None
         self.holdings = holdings or Holdings()
@@ -142,6 +146,7 @@ class Peer(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport = cast(asyncio.Transport, transport)
         transport.set_write_buffer_limits(high=WRITE_HIGH_BYTES)
+        self._is_plain = transport.get_extra_info("ssl_object") is None
         peername = transport.get_extra_info("peername")
         self.name = f"{peername[0]}:{peername[1]}" if peername else "local"
         self.origin = Origin.of(transport)
@@ -497,12 +502,22 @@ class Peer(asyncio.Protocol):
         """Write what the engine has to send."""
         if self._transport is None or self._withheld or not self._service.may_answer(self):
             return
-        data = self.amqp.data_to_send()
-        if data and not self._transport.is_closing():
-            self._transport.write(data)
+        parts = self.amqp.parts_to_send()
+        if parts and not self._transport.is_closing():
+            self._write(parts)
             self._greeted = self.opened
         if self.ended:
             self._close_socket()
+
+    def _write(self, parts: list[bytes | memoryview]) -> None:
+        transport = self._transport
+        assert transport is not None
+        if len(parts) == 1:
+            transport.write(parts[0])
+        elif self._is_plain and sum(map(len, parts)) >= PART_BYTES_MIN * len(parts):
+            transport.writelines(parts)
+        else:
+            transport.write(b"".join(parts))
 
     def established(self) -> None:
         """The peer's Open arrived and was answered."""
