@@ -10,7 +10,9 @@ from typing import cast
 import pytest
 
 from legato.amqp.codec.types import UInt
+from legato.amqp.engine import batch
 from legato.amqp.engine.events import Transfer
+from legato.amqp.engine.link import Receiver
 from legato.amqp.engine.outcomes import ACCEPTED
 from legato.amqp.names import MANAGEMENT_ADDRESS
 from legato.server.config.bounds import OriginBounds
@@ -200,4 +202,42 @@ def test_what_a_closed_window_keeps_back_counts(broker: BrokerInProcess) -> None
     peer.socket.sendall(frame(FLOW, [UInt(0), UInt(0), UInt(0), UInt(1 << 20)]))
     pose(peer, link, 20, question(padding=""))
     broker.until(lambda service: service.accounts.total.held_bytes > 6 * MIB)
+    peer.drop()
+
+
+@pytest.mark.skipif(not batch.bypasses, reason="the module was not compiled, is forbidden, or of before")
+def test_who_would_be_sent_a_body_that_is_not_there_is_cut_off_alone(
+    broker: BrokerInProcess, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It cannot be: here the test lets it go."""
+    sender = AmqpPeer(broker.port, container="sender")
+    for address in ("orders", "others"):
+        link = sender.sender(address)
+        for _ in range(5):
+            assert sender.send(link, text(b"x" * 60_000)) == ACCEPTED
+    other = AmqpPeer(broker.port, container="other")
+    other.receiver("others", 0)
+    peer = AmqpPeer(broker.port, container="consumer")
+    peer.receiver("orders", 0).add_credit(5)
+    assert peer.amqp.data_to_send()
+    peer.socket.sendall(frame(FLOW, [UInt(0), UInt(0), UInt(0), UInt(1 << 20), UInt(0), UInt(0), UInt(5)]))
+    broker.until(lambda service: the_peer(service, "consumer").amqp.held_bytes > 200_000)
+
+    def let_go(service: Service) -> None:
+        engine = the_peer(service, "consumer").amqp
+        assert engine._bypass is not None
+        engine._bypass._sent.clear()
+
+    broker.ask(let_go)
+    peer.socket.sendall(frame(FLOW, [UInt(0), UInt(1 << 20), UInt(0), UInt(1 << 20)]))
+    with suppress(ConnectionError):
+        while peer.socket.recv(1 << 18):
+            pass
+    assert "is cut off after an internal error" in caplog.text
+    (receiver,) = other.session.links
+    assert isinstance(receiver, Receiver)
+    receiver.add_credit(5)
+    assert [len(data_of(other.transfer())) for _ in range(5)] == [60_000] * 5
+    sender.drop()
+    other.drop()
     peer.drop()

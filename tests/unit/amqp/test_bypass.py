@@ -342,3 +342,16 @@ def test_a_peer_that_leaves_in_the_middle_of_a_frame_broke_the_connection() -> N
     assert isinstance(closed, Closed)
     assert not closed.clean
     server.connection.free()
+
+
+def test_what_stands_for_a_body_that_is_not_there_is_not_written() -> None:
+    """It cannot be; should it, the peer is not sent a token for a message."""
+    server = Server(window=WINDOW)
+    server.sender.send_all([bytes(5_000)] * 5, bytes(40), range(5))
+    assert len(sent(server.connection.data_to_send())) == WINDOW
+    assert server.connection._bypass is not None
+    server.connection._bypass._sent.clear()
+    server.connection.receive_data(flow(WINDOW, WINDOW))
+    with pytest.raises(RuntimeError):
+        server.connection.data_to_send()
+    server.connection.free()

@@ -68,6 +68,8 @@ class Bypass:
         self._sent: dict[int, _Sent] = {}
         self.ended: list[Any] = []
         self.is_misled = False
+        self._uses_tokens = False
+        """Whether the engine ever was given a token: then all that it writes is looked at."""
 
     def push(self, data: bytes) -> None:
         """Have the engine receive bytes, without the bodies in it."""
@@ -92,6 +94,7 @@ class Bypass:
         start = ffi.from_buffer(data)
         if _batch.lib.receive_apart(self.way, self._transport, start, len(data), self._number, left):
             self.received[self._number] = data
+            self._uses_tokens = True
         if left[0]:
             self._begun += data[-left[0] :]
             self._frame_bytes = int.from_bytes(self._begun[:4], "big")
@@ -170,6 +173,7 @@ class Bypass:
         )
         if size:
             self._sent[self._number] = _Sent(memoryview(content), link, size)
+            self._uses_tokens = True
             link.session.apart_bytes += size
         return made
 
@@ -189,6 +193,7 @@ class Bypass:
             made,
             first,
         )
+        self._uses_tokens = True
         for number, body in enumerate(bodies, first):
             self._sent[number] = _Sent(memoryview(body), link, len(body))
         link.session.apart_bytes += sum(sizes)
@@ -202,7 +207,7 @@ class Bypass:
         """
         if self.is_misled:
             return [*_without_transfers(b"".join(written))]
-        if not self._sent:
+        if not self._uses_tokens:
             return written  # type: ignore[return-value]
         data = bytearray().join(written)
         view = memoryview(data)

@@ -502,7 +502,14 @@ class Peer(asyncio.Protocol):
         """Write what the engine has to send."""
         if self._transport is None or self._withheld or not self._service.may_answer(self):
             return
-        parts = self.amqp.parts_to_send()
+        try:
+            parts = self.amqp.parts_to_send()
+        except RuntimeError as error:
+            # A body is not there: it is cut off, and others do not suffer.
+            self._service.internal_errors += 1
+            log.error("! %s is cut off after an internal error: %s", self.name, _told(error))
+            self.drop()
+            return
         if parts and not self._transport.is_closing():
             self._write(parts)
             self._greeted = self.opened
