@@ -37,7 +37,7 @@ static void *head(void *collector, int delivery_type)
     return proton.event_delivery(event);
 }
 
-/* As `take_transfers`; with a way, as `take_transfers_apart`. */
+/* As `take_transfers`; with a way, as `take_apart`. */
 static int take(bypass *way, void *collector, int delivery_type, void *link, int count_max, size_t message_bytes_max,
                 char *bytes, size_t bytes_max, void *deliveries, uint32_t *ends, char *settled, char *tags,
                 char *tag_sizes, body *places)
@@ -68,6 +68,7 @@ static int take(bypass *way, void *collector, int delivery_type, void *link, int
                 if (way->is_mixed || way->is_too_large)
                     break;
                 size = place->size;
+                way->taken_apart++;
             } else {
                 place->number = 0;
                 place->begin = (uint32_t)used;
@@ -103,11 +104,12 @@ int take_transfers(void *collector, int delivery_type, void *link, int count_max
                 settled, tags, tag_sizes, NULL);
 }
 
-int take_transfers_apart(bypass *way, void *collector, int delivery_type, void *link, int count_max,
-                         size_t message_bytes_max, char *bytes, size_t bytes_max, void *deliveries, uint32_t *ends,
-                         char *settled, char *tags, char *tag_sizes, body *places)
+int take_apart(bypass *way, void *collector, int delivery_type, void *link, int count_max, size_t message_bytes_max,
+               char *bytes, size_t bytes_max, void *deliveries, uint32_t *ends, char *settled, char *tags,
+               char *tag_sizes, body *places)
 {
     way->is_too_large = way->is_mixed = 0;
+    way->taken_apart = 0;
     return take(way, collector, delivery_type, link, count_max, message_bytes_max, bytes, bytes_max, deliveries, ends,
                 settled, tags, tag_sizes, places);
 }

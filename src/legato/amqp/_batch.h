@@ -103,6 +103,8 @@ typedef struct {
     uint32_t body_min;
     /* Whether a message that was read and not taken is larger than it might be; or is in part with the engine. */
     _Bool is_too_large, is_mixed;
+    /* How many of those that were taken have passed by. */
+    int taken_apart;
 } bypass;
 
 /* A way for a connection, with a mark of its own; whether there is one: the system may have no random numbers yet. */
@@ -125,9 +127,9 @@ int receive_apart(bypass *way, void *transport, const char *data, size_t size, u
 /* `take_transfers`, also of bodies that passed the engine by: `places` says where each is, those in `bytes` have the
    number 0, and `ends` adds up the sizes of all. It may have read the message at the collector's head and not taken it:
    then `is_too_large` or `is_mixed` is set. */
-int take_transfers_apart(bypass *way, void *collector, int delivery_type, void *link, int count_max,
-                         size_t message_bytes_max, char *bytes, size_t bytes_max, void *deliveries, uint32_t *ends,
-                         char *settled, char *tags, char *tag_sizes, body *places);
+int take_apart(bypass *way, void *collector, int delivery_type, void *link, int count_max,
+               size_t message_bytes_max, char *bytes, size_t bytes_max, void *deliveries, uint32_t *ends,
+               char *settled, char *tags, char *tag_sizes, body *places);
 
 /* Whether the last bytes of a message that was read are a token; `place` then says which body belongs there. */
 _Bool is_apart(const bypass *way, const char *data, size_t size, body *place);

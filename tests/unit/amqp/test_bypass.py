@@ -35,9 +35,10 @@ def flow(window: int, received: int) -> bytes:
     return frame(0x13, [UInt(received), UInt(window), UInt(0), UInt(9), UInt(1), UInt(received), UInt(1000)])
 
 
-def transfer(number: int, body: bytes, *, link: int = 0, more: bool = False, tag: bytes | None = None) -> bytes:
+def transfer(number: int, body: bytes, *, link: int = 0, more: bool = False, txn_id: bytes | None = None) -> bytes:
     """One frame of a message."""
-    fields = [UInt(link), UInt(number), number.to_bytes(8, "big") if tag is None else tag, UInt(0), False, more]
+    state = None if txn_id is None else Described(ULong(0x34), [txn_id])
+    fields = [UInt(link), UInt(number), number.to_bytes(8, "big"), UInt(0), False, more, None, state]
     return frame(0x14, fields, payload=body)
 
 
@@ -354,4 +355,25 @@ def test_what_stands_for_a_body_that_is_not_there_is_not_written() -> None:
     server.connection.receive_data(flow(WINDOW, WINDOW))
     with pytest.raises(RuntimeError):
         server.connection.data_to_send()
+    server.connection.free()
+
+
+@pytest.mark.parametrize("txn_id", [None, b"txn"])
+@pytest.mark.parametrize("count", [1, 5])
+def test_what_stands_for_a_body_that_is_not_there_is_not_reported(count: int, txn_id: bytes | None) -> None:
+    """It cannot be; should it, nobody is given a token for a message: in a run, by itself, or of a transaction."""
+    server = Server()
+    server.connection._rare_events_max = 1
+    attaches = b"".join(
+        frame(0x12, [f"a{n}", UInt(n), True, None, None, Described(ULong(0x28), ["q"]), Described(ULong(0x29), [])])
+        for n in (5, 6)
+    )
+    data = b"".join(transfer(number, bytes(7_000), txn_id=txn_id) for number in range(count))
+    server.connection.receive_data(attaches + data)
+    assert server.connection.has_more
+    assert server.connection._bypass is not None
+    server.connection._bypass.received.clear()
+    server.connection._rare_events_max = 0
+    with pytest.raises(RuntimeError):
+        server.connection.receive_data(b"")
     server.connection.free()

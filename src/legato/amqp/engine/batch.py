@@ -58,7 +58,7 @@ tells_runs = available and hasattr(_batch.lib, "take_accepted") and array("I").i
 """Whether a run can be reported as one event: the module knows what they need."""
 
 
-bypasses = tells_runs and hasattr(_batch.lib, "receive_apart")
+bypasses = tells_runs and hasattr(_batch.lib, "take_apart")
 """Whether bodies can pass the engine by (`bypass`): the module knows how."""
 
 
@@ -137,7 +137,7 @@ class Run:
             count_max: the link's credit.
             message_bytes_max: larger ones are left.
             tags: whether they are wanted.
-            bypass: knows the bodies that have passed the engine by, if there are any.
+            bypass: knows the bodies that have passed the engine by, if any can.
         """
         if bypass is not None:
             return self._take_apart(bypass, collector, pn_link, count_max, message_bytes_max, tags)
@@ -161,7 +161,7 @@ class Run:
     def _take_apart(
         self, bypass: Bypass, collector: Any, pn_link: Any, count_max: int, message_bytes_max: int, tags: bool
     ) -> int:
-        self.count = _batch.lib.take_transfers_apart(
+        self.count = _batch.lib.take_apart(
             bypass.way,
             collector,
             _DELIVERY,
@@ -177,7 +177,8 @@ class Run:
             self._tag_sizes,
             self._places,
         )
-        self._pieces = bypass.pieces(self._places, self.count, memoryview(self._view))
+        passed_by = bypass.way.taken_apart
+        self._pieces = bypass.pieces(self._places, self.count, memoryview(self._view)) if passed_by else None
         return self.count
 
     def let_go(self) -> None:

@@ -33,6 +33,8 @@ ALONE_MIN = 2048
 FRAME_REST_BYTES = 512
 """So much of a frame is for what is not the body."""
 _TOKEN_BYTES = 32
+MARK_AT, MARK_END = -32, -16
+"""Where in a message that the engine has a token's mark is."""
 _AMQP = b"AMQP\x00\x01\x00\x00"
 _EMPTY_FRAME = b"\x00\x00\x00\x08\x02\x00\x00\x00"
 _TRANSFER = b"\x00\x53\x14"
@@ -47,6 +49,7 @@ class Bypass:
         transport: the connection's engine.
 
     Attributes:
+        mark: how tokens begin.
         received: what was received and has bodies in it that were not read yet, by its number.
         ended: senders that are freed, and whose messages the engine may write once more.
         is_misled: whether the engine takes messages of the peer's for some that are to be sent. The connection ends for
@@ -58,6 +61,7 @@ class Bypass:
         self.way = _batch.ffi.new("bypass *")
         if not _batch.lib.begin_bypass(self.way, BODY_MIN):
             raise OSError("the system has no random numbers")
+        self.mark = b"".join(self.way.mark)
         self._left = _batch.ffi.new("size_t *")
         self._begun = bytearray()
         """The beginning of a frame with a body, as long as not all of it is there."""
@@ -148,10 +152,13 @@ class Bypass:
         return bool(self.way.is_too_large)
 
     def whole(self, data: bytes) -> bytes:
-        """A message that was read from the engine, with its body."""
+        """A message that was read from the engine and ends with a token, with its body.
+
+        Raises:
+            RuntimeError: the body is not there.
+        """
         place = _batch.ffi.new("body *")
-        if not _batch.lib.is_apart(self.way, ffi.from_buffer(data), len(data), place):
-            return data
+        _batch.lib.is_apart(self.way, ffi.from_buffer(data), len(data), place)
         body = self._kept(place.number)[place.begin : place.begin + place.size]
         if len(body) != place.size:
             raise _gone()
@@ -231,9 +238,11 @@ class Bypass:
                 if sent.left <= 0:
                     del self._sent[number]
         give_places(places)
+        if not pieces and next_at[0] == len(data):
+            return written  # type: ignore[return-value]
         if begin < len(data):
             pieces.append(view[begin:])
-        if sum(map(len, pieces)) != wanted_bytes:
+        if sum(map(len, pieces)) != wanted_bytes or next_at[0] != len(data):
             raise _gone()
         return pieces
 

@@ -7,7 +7,7 @@ from typing import Any
 from cproton import ffi, lib
 
 from legato import limits
-from legato.amqp.engine.bypass import Bypass
+from legato.amqp.engine.bypass import MARK_AT, MARK_END, Bypass
 from legato.amqp.engine.events import (
     Disposition,
     Event,
@@ -104,7 +104,7 @@ class Deliveries:
             self._drop_aborted(link, delivery, events)
             return
         data = _unpack(self._buffer, taken) if taken > 0 else b""
-        if self._bypass is not None and self._bypass.received:
+        if self._bypass is not None and data[MARK_AT:MARK_END] == self._bypass.mark:
             data = self._bypass.whole(data)
         if _delivery_partial(delivery) or link._parts:
             whole = self._assemble(link, delivery, data, events)

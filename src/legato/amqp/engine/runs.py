@@ -87,7 +87,7 @@ class Runs:
         if link.__class__ is not Receiver or link.closed or link._parts or link.credit <= 0:
             return False
         run = take_run()
-        bypass = self._bypass if self._bypass is not None and self._bypass.received else None
+        bypass = self._bypass
         taken = run.take_transfers(collector, link._pn, link.credit, link.max_message_bytes, link.reads_tags, bypass)
         if taken and not (link.takes_runs and taken >= RUN_MIN and self._report_run(run, link, events)):
             self._report_transfers(run, link, events)
