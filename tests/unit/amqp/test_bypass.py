@@ -168,6 +168,25 @@ def test_what_waits_for_the_peer_is_counted_as_held() -> None:
     server.connection.free()
 
 
+@pytest.mark.parametrize("on_their_way", [0, WINDOW])
+def test_what_waits_does_not_keep_all_that_it_came_with(on_their_way: int) -> None:
+    """Else a peer that takes a message of each run would have the broker keep runs, and be counted messages."""
+    server = Server(window=on_their_way)
+    assert server.connection._bypass is not None
+    bodies = [random.Random(number).randbytes(1_000) for number in range(100)]
+    given, ends = memoryview(b"".join(bodies)), array("I", range(1_000, 1_000 * (WINDOW + 2), 1_000))
+    server.sender.send_run(given[: ends[-1]], ends, 0, None)
+    left = sent(server.connection.data_to_send())
+    assert server.outstanding == ends[-1] - 1_000 * on_their_way
+    (waiting,) = server.connection._bypass._sent.values()
+    assert memoryview(waiting.content.obj).nbytes <= 4 * server.outstanding
+    server.connection.receive_data(flow(100, on_their_way))
+    left += sent(server.connection.data_to_send())
+    assert [body for _, body in left] == bodies[: WINDOW + 1]
+    assert server.outstanding == 0
+    server.connection.free()
+
+
 @pytest.mark.parametrize("by_peer", [True, False])
 def test_a_link_that_ends_takes_what_waits_for_its_peer_with_it(by_peer: bool) -> None:
     """The link beside it goes on: its messages are the right ones."""

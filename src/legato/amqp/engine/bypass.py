@@ -33,6 +33,8 @@ ALONE_MIN = 2048
 FRAME_REST_BYTES = 512
 """So much of a frame is for what is not the body."""
 _TOKEN_BYTES = 32
+_KEPT_TIMES_MAX = 4
+"""What waits for the peer keeps no more than so many times its size in memory."""
 MARK_AT, MARK_END = -32, -16
 """Where in a message that the engine has a token's mark is."""
 _AMQP = b"AMQP\x00\x01\x00\x00"
@@ -179,7 +181,8 @@ class Bypass:
             self._number,
         )
         if size:
-            self._sent[self._number] = _Sent(memoryview(content), link, size)
+            self._sent[self._number] = sent = _Sent(memoryview(content), link, size)
+            sent.keep_from(0)
             self._uses_tokens = True
             link.session.apart_bytes += size
         return made
@@ -228,15 +231,20 @@ class Bypass:
                 sent = self._sent.get(number)
                 if sent is None:
                     raise _gone()
-                content, left = sent.content, sent.left
+                content, left, base, end = sent.content, sent.left, sent.base, sent.base
                 for _, first, size, at in bodies:
-                    pieces += (view[begin:at], content[first : first + size])
+                    if first < end:
+                        raise _gone()
+                    end = first + size
+                    pieces += (view[begin:at], content[first - base : end - base])
                     sent.left -= size
                     wanted_bytes += size - _TOKEN_BYTES
                     begin = at + _TOKEN_BYTES
                 sent.link.session.apart_bytes -= left - sent.left
                 if sent.left <= 0:
                     del self._sent[number]
+                else:
+                    sent.keep_from(end)
         give_places(places)
         if not pieces and next_at[0] == len(data):
             return written  # type: ignore[return-value]
@@ -275,16 +283,24 @@ class _Sent:
 
     Attributes:
         content: what their bodies lie in.
+        base: where that begins in what was given.
         link: the sender.
         left: the size of those that are not on their way.
     """
 
-    __slots__ = ("content", "left", "link")
+    __slots__ = ("base", "content", "left", "link")
 
     def __init__(self, content: memoryview, link: Any, left: int) -> None:
         self.content = content
+        self.base = 0
         self.link = link
         self.left = left
+
+    def keep_from(self, at: int) -> None:
+        """All before `at` is on its way: what lies in much more than is left does not keep that in memory."""
+        if memoryview(self.content.obj).nbytes > _KEPT_TIMES_MAX * self.left:
+            self.content = memoryview(bytes(self.content[at - self.base :]))
+            self.base = at
 
 
 def _gone() -> RuntimeError:
