@@ -63,7 +63,8 @@ class MessageRun:
     `apart` makes all of them messages, which they stay.
 
     Args:
-        content: their bytes, as one or, of large ones that were read from disk, by themselves; None while in flight.
+        content: their bytes, as one or, of copies and of large ones that were read from disk, by themselves; None while
+            in flight.
         ends: where each ends, if they lie one behind the other.
         tokens: their publisher's, one for each, until they are durable; None if nobody is to be told.
         fact: what stores them, until it is durable.

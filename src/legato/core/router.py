@@ -133,35 +133,37 @@ class Router:
         """Publish messages that ask for nothing to all subscriptions of a topic that takes runs.
 
         The facts are those of single messages, which are one for all of their copies. The copies are a run in each
-        subscription, all of the same bytes. Arguments are those of `Publisher.publish_run`.
+        subscription, all of the same bytes, be they told apart or not. Arguments are those of `Publisher.publish_run`.
         """
         queues = [queue for queue in topic.subscriptions.values() if not is_own(queue, container)]
         subscriptions = [queue.id for queue in queues]
         count = len(ends)
         seq = topic.next_seqs(count)
+        bodies = [content[begin:end] for begin, end in pairwise((0, *ends))]
         names, width = ids.decode("ascii"), len(ids) // count
         step = 1 if producer else 0
         facts = [
             MessagePublished(
                 topic.id,
                 seq + place,
-                end - begin,
+                len(body),
                 names[width * place : width * (place + 1)],
                 subscriptions,
                 producer,
                 number + place * step,
             )
-            for place, (begin, end) in enumerate(pairwise((0, *ends)))
+            for place, body in enumerate(bodies)
         ]
         commit = self._kernel.gathering
         commit.facts += facts
         copies: list[MessageRun] = []
         if queues:
-            commit.bodies += [content[begin:end] for begin, end in pairwise((0, *ends))]
+            commit.bodies += bodies
             commit.body_bytes += ends[-1]
             topic.stored += count
         for queue in queues:
-            copies.append(MessageRun(queue, seq, content, ends))
+            # By themselves: in the windows of subscriptions where they are told apart they take room once, too.
+            copies.append(MessageRun(queue, seq, bodies, ends))
             queue.main.last_seq = seq + count - 1
             queue.stored += count
             queue.bytes += ends[-1]

@@ -281,6 +281,18 @@ def test_copies_of_a_run_are_runs_of_the_same_bytes() -> None:
     assert [queue.depth for queue in side.queues] == [0, 5, 0]
 
 
+def test_copies_of_a_run_that_are_told_apart_are_of_the_same_bytes() -> None:
+    """In the windows of a thousand subscriptions whose consumers report presentations they take room once."""
+    side = Side(in_runs=True, topic=True)
+    for name, queue in enumerate(side.queues[:2]):
+        side.scenario.consumer(queue, 1, name=str(name), exact=True)
+    side.do(("publish", 5, True, True))
+    side.do(("run",))
+    one, other = (queue.main.window() for queue in side.queues[:2])
+    assert [message.seq for message in one] == [2, 3, 4, 5]
+    assert all(mine.body is its.body for mine, its in zip(one, other, strict=True))
+
+
 @pytest.mark.parametrize("settings", SETTINGS[1:3])
 def test_a_topic_whose_subscriptions_have_limits_takes_no_runs(settings: AddressSettings) -> None:
     side = Side(in_runs=True, topic=True)
