@@ -16,6 +16,7 @@ from legato.amqp.engine.connection import Connection
 from legato.amqp.engine.events import Attached, Closed, Event, SessionBegan, Transfer, TransferRun
 from legato.amqp.engine.link import Receiver, Sender
 from legato.amqp.engine.settings import Settings
+from legato.amqp.engine.terminus import Terminus
 from tests.unit.amqp.pair import Pair
 from tests.unit.amqp.test_hostile import ATTACH_RECEIVER, ATTACH_SENDER, HEADER, OPEN, frame
 
@@ -321,6 +322,26 @@ def test_nothing_passes_by_that_does_not_fit_into_a_frame_of_the_peer() -> None:
     assert messages(events) == bodies
     receiver.accept_all(sorted(receiver._unsettled))
     pair.exchange()
+    pair.free()
+
+
+def test_nothing_passes_by_before_the_peer_has_said_what_fits_into_a_frame_of_its() -> None:
+    """What is sent without credit is queued until then."""
+    pair = Pair(server={"max_frame_bytes": 512})
+    pair.client.open()
+    sender = pair.client.begin_session().sender("out", target=Terminus(address="q"))
+    bodies = [random.Random(number).randbytes(5_000) for number in range(3)]
+    sender.send_all(bodies, bytes(24), range(3))
+    pair.server.open()
+    for event in pair.server.receive_data(pair.client.data_to_send()):
+        if isinstance(event, SessionBegan):
+            event.session.open()
+        elif isinstance(event, Attached):
+            assert isinstance(event.link, Receiver)
+            event.link.accept()
+            event.link.add_credit(10)
+    _, events = pair.exchange()
+    assert messages(events) == bodies
     pair.free()
 
 

@@ -184,7 +184,8 @@ class Sender(Link):
 
     def _send_run(self, content: bytes | memoryview | Sequence[bytes], ends: array[int], tags: bytes) -> Any:
         """Have the engine send messages; their deliveries, as an array of pointers."""
-        bypass = self.connection._bypass
+        # Before the peer's Open nobody knows what fits into a frame of its.
+        bypass = self.connection._bypass if self.connection._opened else None
         sizes = [*map(sub, ends, (0, *ends))] if bypass is not None and ends[-1] >= BODY_MIN * len(ends) else None
         if sizes is None or max(sizes) + FRAME_REST_BYTES > self.connection.remote_max_frame_bytes:
             bypass = None
