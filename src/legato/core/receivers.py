@@ -78,8 +78,8 @@ class Receivers:
             The consumer, and those of `held` that another receiver has or had.
         """
         consumer = Consumer(self._next, queue, port, container, reports_presented, matches, priority, name)
-        # The ledger's detail and presentations are of single messages.
-        consumer.takes_runs = not (reports_presented or self._kernel.detailed)
+        # The ledger's detail is of single messages.
+        consumer.takes_runs = not self._kernel.detailed
         self._next += 1
         self._kernel.record(ConsumerAttached(consumer.id, queue.id, container, name))
         reservation = queue.reservations.get((container, name))

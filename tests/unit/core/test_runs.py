@@ -28,14 +28,16 @@ class Side:
     """A broker with a queue, publishing in runs or not, that does as it is told.
 
     Args:
+        exact: consumers say which messages reached their applications.
         topic: the queue is a subscription, one of three: nobody receives from the second, and the third wants nothing
             of its own connection's, which is the publisher's.
         most: so many messages the queue keeps, and drops older ones; nothing is published to it in runs, but what is
             read may be given so. 0: as many as there are.
     """
 
-    def __init__(self, *, in_runs: bool, most: int = 0, topic: bool = False) -> None:
+    def __init__(self, *, in_runs: bool, most: int = 0, topic: bool = False, exact: bool = False) -> None:
         self.in_runs = in_runs
+        self.exact = exact
         self.publishes_runs = in_runs and not most
         self.scenario = Scenario()
         if most:
@@ -95,7 +97,7 @@ class Side:
                 scenario.run()
                 scenario.full = False
             case ("attach", credit):
-                consumer = scenario.consumer(self.queue, 0, name=f"c{len(self.consumers)}")
+                consumer = scenario.consumer(self.queue, 0, name=f"c{len(self.consumers)}", exact=self.exact)
                 consumer.takes_runs = self.in_runs
                 self.consumers.append(consumer)
                 broker.receivers.flow(consumer, credit, False, scenario.now_us)
@@ -120,6 +122,10 @@ class Side:
                 for message in scenario.in_hand(consumer)[first : first + 1]:
                     assert broker.settlement.modify(consumer, message, failed=True, undeliverable_here=False)
                 scenario.run()
+            case ("present", which, first) if self.consumers and self.exact:
+                consumer = self.consumers[which % len(self.consumers)]
+                for message in scenario.in_hand(consumer)[first : first + 1]:
+                    broker.presentations.present(consumer, message)
             case ("leave", which) if self.consumers:
                 broker.receivers.detach(self.consumers.pop(which % len(self.consumers)), clean=True)
                 scenario.run()
@@ -129,7 +135,7 @@ class Side:
             case ("return", credit) if self.lost is not None:
                 name, held = self.lost.container, [message.seq for message in self.lost.copies_of_unsettled()][::2]
                 self.lost = None
-                consumer = scenario.consumer(self.queue, 0, name=name, held=held)
+                consumer = scenario.consumer(self.queue, 0, name=name, held=held, exact=self.exact)
                 consumer.takes_runs = self.in_runs
                 self.consumers.append(consumer)
                 broker.receivers.flow(consumer, credit, False, scenario.now_us)
@@ -222,6 +228,7 @@ STEPS = st.one_of(
     st.tuples(st.just("take"), st.integers(0, 3), st.integers(1, 20), st.booleans()),
     st.tuples(st.just("release"), st.integers(0, 3), st.integers(0, 5)),
     st.tuples(st.just("fail"), st.integers(0, 3), st.integers(0, 5)),
+    st.tuples(st.just("present"), st.integers(0, 3), st.integers(0, 5)),
     st.tuples(st.just("leave"), st.integers(0, 3)),
     st.tuples(st.just("lose"), st.integers(0, 3)),
     st.tuples(st.just("return"), st.integers(0, 20)),
@@ -236,18 +243,20 @@ STEPS = st.one_of(
 
 @pytest.mark.parametrize("topic", [False, True], ids=["queue", "topic"])
 @settings(max_examples=examples(300), deadline=None)
-@given(steps=st.lists(STEPS, max_size=25), large=st.booleans())
-def test_runs_and_their_messages_lead_to_the_same(steps: list[tuple[Any, ...]], large: bool, topic: bool) -> None:
+@given(steps=st.lists(STEPS, max_size=25), large=st.booleans(), exact=st.booleans())
+def test_runs_and_their_messages_lead_to_the_same(
+    steps: list[tuple[Any, ...]], large: bool, topic: bool, exact: bool
+) -> None:
     """Also of messages that are so large that what is read of them is neither joined nor one run."""
     with pytest.MonkeyPatch.context() as patch:
         if large:
             patch.setattr(lanes, "JOINED_BYTES_MAX", 1)
             patch.setattr(lanes, "DELIVERY_BYTES_IN_ONE_GO", 100)
-        _lead_to_the_same(steps, topic=topic)
+        _lead_to_the_same(steps, topic=topic, exact=exact)
 
 
-def _lead_to_the_same(steps: list[tuple[Any, ...]], *, topic: bool) -> None:
-    sides = [Side(in_runs=True, topic=topic), Side(in_runs=False, topic=topic)]
+def _lead_to_the_same(steps: list[tuple[Any, ...]], *, topic: bool, exact: bool) -> None:
+    sides = [Side(in_runs=in_runs, topic=topic, exact=exact) for in_runs in (True, False)]
     for step in [*steps, ("run",)]:
         for side in sides:
             side.do(step)

@@ -85,6 +85,8 @@ class CutOff(Event):
     gives_way: bool = False
 
 
+_OF_ONE = (Received, Transactional)
+"""What clients say of one message after the other: that it was presented, and that a transaction has it."""
 _GIVES_WAY = CutOff(
     "amqp:resource-locked", "opened again elsewhere", {"sole-connection-enforcement": True}, gives_way=True
 )
@@ -192,11 +194,14 @@ class Translator:
 
     def _disposition(self, peer: Peer, event: Disposition) -> None:
         message = event.context
+        link = event.link
+        consumer = link.context
         if type(message) is tuple:
             run, place = message
             message = _message_of(run, place)
-        link = event.link
-        consumer = link.context
+            if type(consumer) is Consumer and event.outcome.__class__ in _OF_ONE:
+                # It says so of each: runs would be told apart for nothing.
+                consumer.takes_runs = False
         if type(message) is not Message or type(consumer) is not Consumer:
             if isinstance(event.outcome, Transactional):
                 self._transfers.doom(peer, event.outcome.txn_id, DROPPED)
