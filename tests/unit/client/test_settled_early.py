@@ -87,8 +87,7 @@ def send(end: ReceiverEnd, *seqs: int, together: bool = False) -> None:
     if together:
         assert link.credit >= len(seqs)
         link.credit -= len(seqs)
-        ends = array("I", range(1, len(seqs) + 1))
-        end.on_run(TransferRun(link, seqs[0], b"m" * len(seqs), ends, False, seqs[0]))
+        end.on_run(TransferRun(link, seqs[0], b"", array("I"), False, seqs[0], [b"m"] * len(seqs)))
         return
     for seq in seqs:
         assert link.credit > 0, f"{seq} cannot come"

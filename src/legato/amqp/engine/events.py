@@ -90,7 +90,8 @@ class TransferRun(Event):
     """Whole messages arrived together over a receiver that `takes_runs`, none in a transaction.
 
     They are what so many `Transfer` would tell: deliveries `delivery`, `delivery + 1` ..., of which the first ends in
-    `data` at `ends[0]`. If the link `reads_tags`, the tags are the numbers from `number` on, big-endian.
+    `data` at `ends[0]`. If the link `reads_apart`, they are in `bodies` instead, and `data` and `ends` are empty. If it
+    `reads_tags`, the tags are the numbers from `number` on, big-endian.
     """
 
     link: Receiver
@@ -99,6 +100,7 @@ class TransferRun(Event):
     ends: array[int]
     settled: bool
     number: int = 0
+    bodies: list[bytes] | None = None
 
 
 class TransferPart(Event):

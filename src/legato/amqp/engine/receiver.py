@@ -38,6 +38,8 @@ class Receiver(Link):
         """Whether `Transfer.tag` is wanted; reading it costs as much as the rest of a small transfer's bookkeeping."""
         self.takes_runs = False
         """Whether messages that arrive together may be reported as a `TransferRun`."""
+        self.reads_apart = False
+        """Whether the messages of such a run are wanted by themselves, not one behind the other."""
         self._runs: dict[int, ReceivedRun] = {}
         """What is unsettled of reported runs, and no outcome is stated of, by the handle of the first."""
         self._stated: list[tuple[int, ReceivedRun]] = []

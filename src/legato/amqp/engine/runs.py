@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from typing import Any
 
 from cproton import lib
@@ -111,7 +112,10 @@ class Runs:
         link._last_handle += count
         if not settled:
             link._runs[handle] = ReceivedRun(run.pointers(), 0, count)
-        events.append(TransferRun(link, handle, *run.content(), settled > 0, number))
+        if link.reads_apart:
+            events.append(TransferRun(link, handle, b"", array("I"), settled > 0, number, run.bodies()))
+        else:
+            events.append(TransferRun(link, handle, *run.content(), settled > 0, number))
         return True
 
     def _report_transfers(self, run: Run, link: Receiver, events: list[Event]) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import deque
-from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from legato.amqp import names
@@ -92,6 +91,7 @@ class ReceiverEnd(DispositionEnd):
         self.link.streams = True
         # Elsewhere the broker hears of each message that it is presented.
         self.link.takes_runs = batch.tells_runs and self.channel.mode is AcknowledgeMode.AUTO
+        self.link.reads_apart = True
         self._credit = 0
         self._ramp = FIRST_CREDIT
 
@@ -274,9 +274,10 @@ class ReceiverEnd(DispositionEnd):
         if isinstance(event, ConfirmedRun):
             self.on_confirmed(event)
             return
-        count = len(event.ends)
+        bodies = event.bodies
+        assert bodies is not None
+        count = len(bodies)
         tags = [number.to_bytes(8, "big") for number in range(event.number, event.number + count)]
-        bodies = [event.data[begin:end] for begin, end in pairwise((0, *event.ends))]
         if event.settled or not self.incoming.arrived_together(self, event.delivery, tags, bodies):
             for handle, (tag, data) in enumerate(zip(tags, bodies, strict=True), event.delivery):
                 self.on_transfer(Transfer(event.link, handle, tag, data, event.settled, None))

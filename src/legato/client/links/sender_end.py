@@ -32,7 +32,7 @@ RUN_MAX = 128
 """Messages that go to the engine in one call at most. They are written then, before the next ones: so many usual ones
 stay in the processor's cache while they are copied from one buffer to the next."""
 RUN_BYTES_MAX = 1 << 18
-"""What goes to the engine in one call is copied once more: not more than this, or one message."""
+"""What goes to the engine in one call may be copied once more: not more than this, or one message."""
 
 
 class SenderEnd:
@@ -213,7 +213,7 @@ class SenderEnd:
             link.send(run[0].data, number.to_bytes(8, "big"), run[0])
             return 1
         bodies = [send.data for send in run]
-        link.send_run(b"".join(bodies), array("I", accumulate(map(len, bodies))), number, run)
+        link.send_run(bodies, array("I", accumulate(map(len, bodies))), number, run)
         return len(run)
 
     # -- out of a file -----------------------------------------------------------------------------------
