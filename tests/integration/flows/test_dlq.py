@@ -75,7 +75,7 @@ def test_dead_letters_of_listeners_are_grouped_by_their_exception(calm_pair: Bro
     def refuse(message: Message) -> None:
         raise {"a": ValueError("no price"), "b": KeyError("customer")}[str(message.get_body(str))]
 
-    with ConnectionFactory(calm_pair.url).create_connection() as connection:
+    with ConnectionFactory(calm_pair.url, listener_backoff_s=0).create_connection() as connection:
         connection.start()
         with connection.create_session() as session, connection.create_session() as sending:
             session.create_consumer(Queue("tea.heard")).message_listener = refuse

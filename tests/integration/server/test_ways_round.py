@@ -270,26 +270,34 @@ def test_no_message_of_any_size_says_that_it_is_another_users(login: Login, size
 # -- reloads
 
 
-@pytest.mark.parametrize("left", ["", "[store]\nlog_facts = true\n"], ids=["empty", "cut off before the roles"])
+LOST = {
+    "empty": ("", "is empty"),
+    "cut off before the roles": ("[store]\nlog_facts = true\n", "has no [[role]] any more"),
+}
+"""What is left of a configuration, and what is said about that."""
+
+
+@pytest.mark.parametrize(("left", "said"), LOST.values(), ids=LOST)
 def test_a_configuration_that_lost_its_roles_does_not_let_everybody_do_everything(
-    login: Login, running: Server, tmp_path: Path, left: str
+    login: Login, running: Server, tmp_path: Path, left: str, said: str
 ) -> None:
     """An editor empties a file before it writes it; without any role whoever is let in may do everything."""
     (tmp_path / "legato.toml").write_text(left)
     running.signal(signal.SIGHUP)
-    running.wait_for_log("has no [[role]] any more")
+    running.wait_for_log(said)
     with pytest.raises(Refused, match="lacks a permission"):
         login("bob").sender("salaries.q")
 
 
+@pytest.mark.parametrize(("left", "said"), LOST.values(), ids=LOST)
 def test_a_backup_that_reads_a_configuration_without_roles_keeps_those_that_it_had(
-    running: Server, tmp_path: Path
+    running: Server, tmp_path: Path, left: str, said: str
 ) -> None:
     with server(running.store, "--config", str(tmp_path / "legato.toml")) as backup:
         backup.wait_for_log("heartbeats of epoch")
-        (tmp_path / "legato.toml").write_text("")
+        (tmp_path / "legato.toml").write_text(left)
         backup.signal(signal.SIGHUP)
-        backup.wait_for_log("has no [[role]] any more")
+        backup.wait_for_log(said)
         running.kill()
         backup.wait_for_role("active")
         bob = AmqpPeer(backup.port, user="bob", password="x")
