@@ -139,46 +139,27 @@ class Run:
             tags: whether they are wanted.
             bypass: knows the bodies that have passed the engine by, if any can.
         """
-        if bypass is not None:
-            return self._take_apart(bypass, collector, pn_link, count_max, message_bytes_max, tags)
+        room = (
+            collector,
+            _DELIVERY,
+            pn_link,
+            min(count_max, RUN_MAX),
+            message_bytes_max,
+            self._bytes,
+            RUN_BYTES_MAX,
+            self._deliveries,
+            self._ends,
+            self._flags,
+            self._tags if tags else ffi.NULL,
+            self._tag_sizes,
+        )
         self._pieces = None
-        self.count = _batch.lib.take_transfers(
-            collector,
-            _DELIVERY,
-            pn_link,
-            min(count_max, RUN_MAX),
-            message_bytes_max,
-            self._bytes,
-            RUN_BYTES_MAX,
-            self._deliveries,
-            self._ends,
-            self._flags,
-            self._tags if tags else ffi.NULL,
-            self._tag_sizes,
-        )
-        return self.count
-
-    def _take_apart(
-        self, bypass: Bypass, collector: Any, pn_link: Any, count_max: int, message_bytes_max: int, tags: bool
-    ) -> int:
-        self.count = _batch.lib.take_apart(
-            bypass.way,
-            collector,
-            _DELIVERY,
-            pn_link,
-            min(count_max, RUN_MAX),
-            message_bytes_max,
-            self._bytes,
-            RUN_BYTES_MAX,
-            self._deliveries,
-            self._ends,
-            self._flags,
-            self._tags if tags else ffi.NULL,
-            self._tag_sizes,
-            self._places,
-        )
-        passed_by = bypass.way.taken_apart
-        self._pieces = bypass.pieces(self._places, self.count, memoryview(self._view)) if passed_by else None
+        if bypass is None:
+            self.count = _batch.lib.take_transfers(*room)
+            return self.count
+        self.count = _batch.lib.take_apart(bypass.way, *room, self._places)
+        if bypass.way.taken_apart:
+            self._pieces = bypass.pieces(self._places, self.count, memoryview(self._view))
         return self.count
 
     def let_go(self) -> None:

@@ -87,7 +87,7 @@ class Bypass:
         self._begun += view[:rest_bytes]
         if len(data) < rest_bytes:
             # The engine sees that the peer is there.
-            self._push(_EMPTY_FRAME)
+            push(self._transport, _EMPTY_FRAME)
             return
         frame, self._begun = self._begun, bytearray()
         self._receive(memoryview(frame))
@@ -105,11 +105,6 @@ class Bypass:
             self._begun += data[-left[0] :]
             self._frame_bytes = int.from_bytes(self._begun[:4], "big")
 
-    def _push(self, data: bytes | bytearray) -> None:
-        start, at, size = ffi.from_buffer(data), 0, len(data)
-        while at < size and (taken := lib.pn_transport_push(self._transport, start + at, size - at)) > 0:
-            at += taken
-
     @property
     def begun_bytes(self) -> int:
         """What came of a frame that is not there yet as a whole, and the engine does not have."""
@@ -118,7 +113,7 @@ class Bypass:
     def give_up(self) -> None:
         """The peer sends no more: the engine gets what came of a frame, and says what is wrong."""
         begun, self._begun = self._begun, bytearray()
-        self._push(begun)
+        push(self._transport, begun)
 
     def pieces(self, places: Any, count: int, own: memoryview) -> list[memoryview]:
         """Messages that were taken, as `places` tells; those that have not passed the engine by lie in `own`.
@@ -317,6 +312,13 @@ def _without_transfers(data: bytes) -> Iterator[bytes]:
         if data[at + 8 : at + 11] != _TRANSFER:
             yield data[at:end]
         at = end
+
+
+def push(transport: Any, data: bytes | bytearray) -> None:
+    """Have the engine receive bytes as they are, as many as it takes."""
+    start, at, size = ffi.from_buffer(data), 0, len(data)
+    while at < size and (taken := lib.pn_transport_push(transport, start + at, size - at)) > 0:
+        at += taken
 
 
 _number = itemgetter(0)

@@ -9,7 +9,7 @@ from cproton import ffi, lib
 
 from legato import limits
 from legato.amqp.engine import batch
-from legato.amqp.engine.bypass import Bypass
+from legato.amqp.engine.bypass import Bypass, push
 from legato.amqp.engine.deliveries import Deliveries, Known
 from legato.amqp.engine.events import (
     Attached,
@@ -253,16 +253,7 @@ class Connection:
         self._take_events(events)
 
     def _push(self, data: bytes) -> None:
-        transport = self._transport
-        size = len(data)
-        if size:
-            start = ffi.from_buffer(data)
-            offset = 0
-            while offset < size:
-                taken = lib.pn_transport_push(transport, start + offset, size - offset)
-                if taken <= 0:
-                    break
-                offset += taken
+        push(self._transport, data)
 
     def _break_at(self, condition: str, description: str, events: list[Event]) -> None:
         """A frame that the engine does not get ends the connection."""

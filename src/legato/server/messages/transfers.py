@@ -130,11 +130,15 @@ class Transfers:
         """Messages came in together on a link: what is plain of them is published as runs, the others one by one."""
         link, ends = event.link, event.ends
         first, at, count = event.number, 0, len(ends)
+        port = link.context
+        target = port.target if type(port) is PublisherLink else None
+        # A topic looks at all of its subscriptions for that: not for each message.
+        takes_runs = target is not None and takes_run(target)
         while at < count:
             port = link.context
             target = port.target if type(port) is PublisherLink else None
             matched, ids = 0, b""
-            if target is not None and takes_run(target) and not self._shell.full:
+            if target is not None and takes_runs and not self._shell.full:
                 matched, ids = port.admit_run(event.data, ends, at)
             if target is None or matched < RUN_MIN or (port.producer is not None and first + at <= port.producer.last):
                 self.transfer(peer, _part_of(event, at), now_us)
