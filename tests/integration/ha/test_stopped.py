@@ -20,6 +20,7 @@ from legato.store.lmdb import LmdbStore
 from tests.integration.ha.conftest import WAIT_S, WaitForRole
 from tests.integration.ha.test_heartbeats import QUICK
 from tests.integration.ha.test_switchover import url_of
+from tests.integration.server.test_journal import messages_in_file
 from tests.support.amqp_peer import AmqpPeer, text
 from tests.support.monitored import until
 from tests.support.server import Server, server
@@ -159,6 +160,8 @@ def test_a_primary_whose_lock_was_taken_away_while_it_was_stopped_answers_nobody
         assert peer.send(sender, text(b"before")) == ACCEPTED
         with server(tmp_path / "store") as backup:
             backup.wait_for_log("heartbeats of epoch 1")
+            # Stopped before that, it holds up who takes its lock away: see the last test here.
+            until(lambda: messages_in_file(tmp_path / "store") == 1)
             robbed.signal(signal.SIGSTOP)
             (tmp_path / "store" / "lock").unlink()
             with server(tmp_path / "store") as successor:
