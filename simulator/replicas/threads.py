@@ -7,6 +7,7 @@ happens to such a process is done there, one thing after the other, and may wait
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Callable
 from queue import Empty
@@ -66,6 +67,11 @@ class ThreadedKernel(Kernel):
     def wake(self, thread: Thread, delay_us: int) -> KernelEvent:
         """Let a thread go on after so long."""
         return super().after_for(thread.process, delay_us, thread.go_on)
+
+
+def _microseconds(timeout_s: float) -> int:
+    """A timeout, rounded up: who waits for what is left of a time, however little, lets time pass."""
+    return math.ceil(timeout_s * 1_000_000)
 
 
 def _on_loop(
@@ -148,7 +154,7 @@ class Thread:
         self._waits = True
         self._alarm = None
         if timeout_s is not None:
-            self._alarm = self.kernel.wake(self, int(timeout_s * 1_000_000))
+            self._alarm = self.kernel.wake(self, _microseconds(timeout_s))
         self.hub.switch()
         return self._woken
 
@@ -232,7 +238,7 @@ class Lock:
 
     def acquire(self, blocking: bool = True, timeout: float = ENDLESS, *, again: bool = False) -> bool:
         """See `threading.Lock.acquire`."""
-        until_us = Thread.kernel.now_us + int(timeout * 1_000_000)
+        until_us = Thread.kernel.now_us + _microseconds(timeout)
         while self._holder is not None and not (again and self._holder is getcurrent()):
             left_s = (until_us - Thread.kernel.now_us) / 1_000_000 if timeout >= 0 else None
             if not blocking or (left_s is not None and left_s <= 0):
@@ -272,7 +278,7 @@ class Condition:
     def wait_for(self, predicate: Callable[[], T], timeout: float | None = None) -> T:
         """See `threading.Condition.wait_for`."""
         kernel = Thread.kernel
-        until_us = None if timeout is None else kernel.now_us + int(timeout * 1_000_000)
+        until_us = None if timeout is None else kernel.now_us + _microseconds(timeout)
         while not (result := predicate()):
             left_s = None if until_us is None else (until_us - kernel.now_us) / 1_000_000
             if left_s is not None and left_s <= 0:

@@ -45,7 +45,7 @@ def test_the_same_seed_is_the_same_run() -> None:
 
 def test_trouble_of_all_kinds_is_met() -> None:
     """A run that nothing happens to proves nothing."""
-    run = ReplicatedSimulation(16, 2_000)
+    run = ReplicatedSimulation(18, 2_000)
     outcome = run.run()
     assert outcome.violation == ""
     assert outcome.counts["takeovers"] > 0
