@@ -56,16 +56,20 @@ def test_runs_taken_apart_are_the_facts_that_were_fused(batch: Batch) -> None:
     assert single_batch(fused) == batch
 
 
-@given(batches())
-def test_the_ledger_has_the_same_rows(batch: Batch) -> None:
-    fused = LogRecord(1, 1000, fuse(batch).facts)
-    assert row_count(fused) == row_count(LogRecord(1, 1000, batch.facts))
-    assert rows(fused) == rows(LogRecord(1, 1000, batch.facts))
+@given(st.lists(batches() | st.just(Batch(1, 1000, [], [])), min_size=1, max_size=4))
+def test_the_ledger_has_the_same_rows(log: list[Batch]) -> None:
+    single = [LogRecord(1, 1000 + place, batch.facts) for place, batch in enumerate(log)]
+    fused = [LogRecord(1, 1000 + place, fuse(batch).facts) for place, batch in enumerate(log)]
+    assert [*map(row_count, fused)] == [*map(row_count, single)]
+    assert rows(fused) == rows(single)
+    places = [(row["position"], row["ordinal"], row["time_us"]) for row in rows(single)]
+    assert places == [(7 + i, n, 1000 + i) for i, record in enumerate(single) for n in range(max(len(record.facts), 1))]
 
 
-def rows(record: LogRecord) -> list[dict[str, Any]]:
-    """Rows of a record in the order of the log."""
-    return sorted(facts_table([(7, record)]).to_pylist(), key=lambda row: row["ordinal"])
+def rows(records: list[LogRecord]) -> list[dict[str, Any]]:
+    """Rows of records in the order of the log."""
+    found: list[dict[str, Any]] = facts_table(enumerate(records, 7)).to_pylist()
+    return sorted(found, key=lambda row: (row["position"], row["ordinal"]))
 
 
 @pytest.mark.parametrize("content", [b"", b"abc", b"abcde"])

@@ -1,7 +1,7 @@
 """The schema of the ledger: facts as one flat Arrow table, a row for each fact."""
 
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
+from itertools import compress
 from typing import Any
 
 import numpy as np
@@ -109,11 +109,24 @@ PLACE_SHIFT = 20
 TAGS: dict[str, int] = {fact.__name__: int(str(fact.__struct_config__.tag)) for fact in f.Fact.__subclasses__()}
 """The number of each kind of fact, in the log as in the ledger; it never changes."""
 
-Column = list[Any]
-Place = tuple[int, int, int, int]
-"""Position, ordinal, epoch and time of a row."""
+Column = list[Any] | None
+"""Values, or None where all are null."""
 
 _Rows = list[Any]
+_Numbers = npt.NDArray[np.int64]
+_Places = dict[str, _Numbers]
+"""Position, ordinal, epoch and time of each row."""
+
+
+def _given(values: list[Any]) -> Column:
+    """The values, where 0 and what is empty mean that there is none."""
+    return [value or None for value in values] if any(values) else None
+
+
+def _numbers(rows: _Rows) -> Column:
+    """The numbers that producers gave, of those who number."""
+    producers = [fact.producer for fact in rows]
+    return [fact.number if fact.producer else None for fact in rows] if any(producers) else None
 
 
 def _same(*names: str) -> Callable[[_Rows], dict[str, Column]]:
@@ -138,16 +151,18 @@ def _published(rows: list[f.MessagePublished]) -> dict[str, Column]:
 
 
 def _message(rows: list[f.MessageStored] | list[f.MessagePublished]) -> dict[str, Column]:
+    origins = [fact.origin for fact in rows]
+    moved = any(origins)
     return {
         "seq": [fact.seq for fact in rows],
         "size": [fact.size for fact in rows],
         "message_id": [fact.message_id for fact in rows],
-        "producer": [fact.producer or None for fact in rows],
-        "number": [fact.number if fact.producer else None for fact in rows],
-        "txn": [fact.txn or None for fact in rows],
-        "origin_queue": [fact.origin[0] if fact.origin else None for fact in rows],
-        "origin_seq": [fact.origin[1] if fact.origin else None for fact in rows],
-        "expires_us": [fact.expires_us or None for fact in rows],
+        "producer": _given([fact.producer for fact in rows]),
+        "number": _numbers(rows),
+        "txn": _given([fact.txn for fact in rows]),
+        "origin_queue": [origin[0] if origin else None for origin in origins] if moved else None,
+        "origin_seq": [origin[1] if origin else None for origin in origins] if moved else None,
+        "expires_us": _given([fact.expires_us for fact in rows]),
     }
 
 
@@ -155,25 +170,25 @@ def _created(rows: list[f.QueueCreated]) -> dict[str, Column]:
     return {
         **_same("queue", "name", "no_local", "temporary", "shared")(rows),
         "queue_kind": [fact.kind for fact in rows],
-        "topic": [fact.topic or None for fact in rows],
-        "selector": [fact.selector or None for fact in rows],
-        "container": [fact.container or None for fact in rows],
+        "topic": _given([fact.topic for fact in rows]),
+        "selector": _given([fact.selector for fact in rows]),
+        "container": _given([fact.container for fact in rows]),
     }
 
 
 def _moved(rows: list[f.MessageMoved]) -> dict[str, Column]:
     return {
         **_same("queue", "seq", "cause")(rows),
-        "to_queue": [fact.to_queue or None for fact in rows],
+        "to_queue": _given([fact.to_queue for fact in rows]),
         "to_seq": [fact.to_seq if fact.to_queue else None for fact in rows],
-        "expired_us": [fact.expired_us or None for fact in rows],
+        "expired_us": _given([fact.expired_us for fact in rows]),
     }
 
 
 def _dead_lettered(rows: list[f.MessageDeadLettered]) -> dict[str, Column]:
     return {
         **_same("queue", "seq", "consumer", "cause", "dead_queue", "dead_seq")(rows),
-        "deliveries_max": [fact.deliveries_max or None for fact in rows],
+        "deliveries_max": _given([fact.deliveries_max for fact in rows]),
     }
 
 
@@ -181,7 +196,7 @@ def _attached(rows: list[f.ConsumerAttached]) -> dict[str, Column]:
     return {
         **_same("consumer", "queue")(rows),
         "name": [fact.container for fact in rows],
-        "link": [fact.link or None for fact in rows],
+        "link": _given([fact.link for fact in rows]),
     }
 
 
@@ -192,7 +207,7 @@ def _consumed(rows: list[f.MessageConsumed]) -> dict[str, Column]:
         "consumer": [fact.consumer for fact in rows],
         "delivered_us": [fact.delivered_us for fact in rows],
         "attempt": [fact.attempt for fact in rows],
-        "txn": [fact.txn or None for fact in rows],
+        "txn": _given([fact.txn for fact in rows]),
     }
 
 
@@ -200,7 +215,7 @@ def _returned(rows: list[f.MessageReturned]) -> dict[str, Column]:
     return {
         **_same("queue", "seq", "flagged", "consumer", "cause")(rows),
         "attempt": [fact.count for fact in rows],
-        "txn": [fact.txn or None for fact in rows],
+        "txn": _given([fact.txn for fact in rows]),
     }
 
 
@@ -208,8 +223,8 @@ def _identified(rows: list[f.DuplicateIdKept] | list[f.DuplicateIdDropped]) -> d
     return {
         "queue": [fact.queue for fact in rows],
         "message_id": [fact.message_id for fact in rows],
-        "producer": [fact.producer or None for fact in rows],
-        "number": [fact.number if fact.producer else None for fact in rows],
+        "producer": _given([fact.producer for fact in rows]),
+        "number": _numbers(rows),
         "duplicate_id": [fact.id for fact in rows],
     }
 
@@ -267,7 +282,7 @@ _BUILDERS: dict[type[f.Fact], Callable[[Any], dict[str, Column]]] = {
     f.MessagePresented: _same("queue", "seq", "consumer"),
     f.MessageDelivered: lambda rows: {
         **_same("queue", "seq", "consumer", "attempt", "flagged", "delivered_us")(rows),
-        "group_id": [fact.group or None for fact in rows],
+        "group_id": _given([fact.group for fact in rows]),
     },
     f.MessageSeen: _same("queue", "seq", "consumer"),
     f.MessageReleased: _same("queue", "seq", "consumer", "flagged"),
@@ -279,7 +294,7 @@ _BUILDERS: dict[type[f.Fact], Callable[[Any], dict[str, Column]]] = {
     f.DuplicateIdDropped: lambda rows: {
         **_identified(rows),
         "name": [fact.first_message_id for fact in rows],
-        "txn": [fact.txn or None for fact in rows],
+        "txn": _given([fact.txn for fact in rows]),
     },
     f.TransactionCommitted: _transaction,
     f.TransactionRolledBack: lambda rows: {**_transaction(rows), "cause": [fact.cause for fact in rows]},
@@ -290,23 +305,23 @@ _BUILDERS: dict[type[f.Fact], Callable[[Any], dict[str, Column]]] = {
     f.RunStored: _renamed(queue="queue", seq="seq", size="size", stored="count", producer="producer", number="number"),
     f.BatchPublished: lambda rows: {
         **_renamed(producer="producer", number="number", stored="count")(rows),
-        "duplicate_id": [fact.digest or None for fact in rows],
+        "duplicate_id": _given([fact.digest for fact in rows]),
     },
     f.AssignmentFenced: _renamed(queue="queue", number="fence"),
     f.MessageTaken: _renamed(queue="queue", seq="seq", container="container", name="link"),
     f.QueueMarked: _marked,
     f.ActionAudited: lambda rows: {
-        column: [getattr(fact, field) or None for fact in rows] for column, field in _OF_ACTIONS.items()
+        column: _given([getattr(fact, field) for fact in rows]) for column, field in _OF_ACTIONS.items()
     },
     f.MessageOfFlow: lambda rows: {
         **_same("queue", "seq", "stage", "number")(rows),
-        **{name: [getattr(fact, name) or None for fact in rows] for name in ("flow_id", "trace_id", "call")},
+        **{name: _given([getattr(fact, name) for fact in rows]) for name in ("flow_id", "trace_id", "call")},
         "stored": [fact.count for fact in rows],
     },
 }
 
 
-_RUNS = f.MessagesStored | f.MessagesConsumed
+_RUNS = (f.MessagesStored, f.MessagesConsumed)
 """Several facts in one: each message has a row and an ordinal of its own, as if it had a fact of its own."""
 
 
@@ -315,58 +330,71 @@ def facts_table(records: Iterable[tuple[int, LogRecord]]) -> pa.Table:
 
     Built column by column, one kind of fact after the other: rows of a table are grouped by kind.
     """
-    rows: dict[type[f.Fact], _Rows] = defaultdict(list)
-    places: dict[type[f.Fact], list[Place]] = defaultdict(list)
-    empty: list[Place] = []
-    for position, record in records:
-        epoch, time_us = record.epoch, record.time_us
-        if not record.facts:
-            empty.append((position, 0, epoch, time_us))
-        ordinal = 0
-        for fact in record.facts:
-            kind = type(fact)
-            rows[kind].append(fact)
-            places[kind].append((position, ordinal, epoch, time_us))
-            ordinal += fact.count if isinstance(fact, _RUNS) else 1
-    stored, consumed = rows.pop(f.MessagesStored, []), rows.pop(f.MessagesConsumed, [])
-    pieces = [_piece(kind, facts, places[kind]) for kind, facts in rows.items()]
-    if publications := rows.get(f.MessagePublished):
-        pieces.append(_copies(publications, pieces[list(rows).index(f.MessagePublished)]))
-    if assigned := rows.get(f.MessagesAssigned):
-        pieces += _assigned(assigned, pieces[list(rows).index(f.MessagesAssigned)])
-    if runs := rows.get(f.RunStored):
-        pieces.append(_run(runs, pieces[list(rows).index(f.RunStored)]))
-    if acknowledged := rows.get(f.AssignmentAcknowledged):
-        pieces.append(_acknowledged(acknowledged, pieces[list(rows).index(f.AssignmentAcknowledged)]))
-    if stored:
-        pieces.append(_stored_runs(stored, places[f.MessagesStored]))
-    if consumed:
-        pieces.append(_consumed_runs(consumed, places[f.MessagesConsumed]))
-    if empty:
-        pieces.append(_table(None, _placed(empty), len(empty)))
-    return pa.concat_tables(pieces).unify_dictionaries() if pieces else SCHEMA.empty_table()
+    found, empty = _by_kind([*records])
+    runs = {kind: found.pop(kind) for kind in _RUNS if kind in found}
+    pieces = {
+        kind: _table(kind.__name__, places | _BUILDERS[kind](facts), len(facts))
+        for kind, (facts, places) in found.items()
+    }
+    tables = [*pieces.values()]
+    for kind, further in _FURTHER.items():
+        if kind in pieces:
+            tables += further(found[kind][0], pieces[kind])
+    tables += [_OF_RUNS[kind](*those) for kind, those in runs.items()]
+    if count := len(empty["position"]):
+        tables.append(_table(None, dict(empty), count))
+    return pa.concat_tables(tables).unify_dictionaries() if tables else SCHEMA.empty_table()
 
 
-def _piece(kind: type[f.Fact], facts: _Rows, places: list[Place]) -> pa.Table:
-    return _table(kind.__name__, _placed(places) | _BUILDERS[kind](facts), len(facts))
+def _by_kind(
+    records: Sequence[tuple[int, LogRecord]],
+) -> tuple[dict[type[f.Fact], tuple[_Rows, _Places]], _Places]:
+    """The facts of each kind and where they stand, kinds in the order of their first; and records without facts."""
+    facts = [fact for _, record in records for fact in record.facts]
+    kinds = [*map(type, facts)]
+    numbers: dict[type[f.Fact], int] = {kind: number for number, kind in enumerate(dict.fromkeys(kinds))}
+    numbered = np.fromiter(map(numbers.__getitem__, kinds), np.uint8, len(kinds))
+    ordinals = np.ones(len(facts), np.int64)
+    for run in _RUNS:
+        if run in numbers:
+            those = numbered == numbers[run]
+            ordinals[those] = [fact.count for fact in _only(facts, those)]
+    counts = np.array([len(record.facts) for _, record in records], np.int64)
+    of_record = np.repeat(np.arange(len(records)), counts)
+    # What all facts before have, less what those of former records have.
+    before = np.cumsum(ordinals) - ordinals
+    first = (np.cumsum(counts) - counts)[of_record]
+    place = {
+        "position": np.array([position for position, _ in records], np.int64),
+        "epoch": np.array([record.epoch for _, record in records], np.int64),
+        "time_us": np.array([record.time_us for _, record in records], np.int64),
+    }
+    of_facts = {name: values[of_record] for name, values in place.items()} | {"ordinal": before - before[first]}
+    found: dict[type[f.Fact], tuple[_Rows, _Places]] = {}
+    for kind, number in numbers.items():
+        those = numbered == number
+        found[kind] = (_only(facts, those), {name: values[those] for name, values in of_facts.items()})
+    bare = counts == 0
+    return found, {name: values[bare] for name, values in place.items()} | {"ordinal": np.zeros(bare.sum(), np.int64)}
 
 
-def _placed(places: list[Place]) -> dict[str, Any]:
-    return dict(zip(("position", "ordinal", "epoch", "time_us"), zip(*places, strict=True), strict=True))
+def _only(facts: _Rows, those: npt.NDArray[np.bool_]) -> _Rows:
+    return [*compress(facts, those.tobytes())]
 
 
 _COPIED = ("position", "ordinal", "epoch", "time_us", "seq", "size", "origin_queue", "origin_seq", "expires_us")
 """What a copy's row has of its publication's. Texts and the producer are said once: a copy costs a few numbers."""
 
 
-def _copies(publications: list[f.MessagePublished], rows: pa.Table) -> pa.Table:
+def _copies(publications: list[f.MessagePublished], rows: pa.Table) -> list[pa.Table]:
     """A row for each copy of these publications, whose own rows are `rows`."""
     subscriptions = pa.array([fact.subscriptions for fact in publications], pa.list_(pa.int32()))
     publication = pc.list_parent_indices(subscriptions)
-    columns: dict[str, Any] = {name: rows.column(name).take(publication).combine_chunks() for name in _COPIED}
+    said = [name for name in _COPIED if rows.column(name).null_count < len(rows)]
+    columns: dict[str, Any] = {name: rows.column(name).take(publication).combine_chunks() for name in said}
     columns["topic"] = rows.column("queue").take(publication).combine_chunks()
     columns["queue"] = subscriptions.flatten()
-    return _table(f.MessageStored.__name__, columns, len(publication))
+    return [_table(f.MessageStored.__name__, columns, len(publication))]
 
 
 def _assigned(facts: list[f.MessagesAssigned], rows: pa.Table) -> list[pa.Table]:
@@ -394,7 +422,7 @@ def _assigned(facts: list[f.MessagesAssigned], rows: pa.Table) -> list[pa.Table]
     return [_table(f.MessageMoved.__name__, moved, count), _table(f.MessageStored.__name__, stored, count)]
 
 
-def _run(facts: list[f.RunStored], rows: pa.Table) -> pa.Table:
+def _run(facts: list[f.RunStored], rows: pa.Table) -> list[pa.Table]:
     """For each message of a run, a row that it is stored."""
     counts = np.array([fact.count for fact in facts])
     place, steps = _each(rows, counts)
@@ -402,10 +430,10 @@ def _run(facts: list[f.RunStored], rows: pa.Table) -> pa.Table:
         "queue": pa.array(np.repeat([fact.queue for fact in facts], counts), pa.int32()),
         "seq": pa.array(np.repeat([fact.seq for fact in facts], counts) + steps),
     }
-    return _table(f.MessageStored.__name__, columns, len(steps))
+    return [_table(f.MessageStored.__name__, columns, len(steps))]
 
 
-def _acknowledged(facts: list[f.AssignmentAcknowledged], rows: pa.Table) -> pa.Table:
+def _acknowledged(facts: list[f.AssignmentAcknowledged], rows: pa.Table) -> list[pa.Table]:
     """For each message that a pipeline is done with, a row that it was consumed."""
     counts = np.array([fact.count for fact in facts])
     place, steps = _each(rows, counts)
@@ -416,51 +444,70 @@ def _acknowledged(facts: list[f.AssignmentAcknowledged], rows: pa.Table) -> pa.T
         "attempt": pa.repeat(pa.scalar(1, pa.int32()), len(steps)),
     }
     columns["delivered_us"] = place["time_us"]
-    return _table(f.MessageConsumed.__name__, columns, len(steps))
+    return [_table(f.MessageConsumed.__name__, columns, len(steps))]
 
 
-def _stored_runs(facts: list[f.MessagesStored], places: list[Place]) -> pa.Table:
+_FURTHER: dict[type[f.Fact], Callable[[Any, pa.Table], list[pa.Table]]] = {
+    f.MessagePublished: _copies,
+    f.MessagesAssigned: _assigned,
+    f.RunStored: _run,
+    f.AssignmentAcknowledged: _acknowledged,
+}
+"""Of facts and their own rows: the rows that they have besides, one for each message."""
+
+
+def _stored_runs(facts: list[f.MessagesStored], places: _Places) -> pa.Table:
     """A row for each message of the runs, as of facts of one message each."""
     counts, steps, columns = _each_of_runs(facts, places)
-    ends = [np.frombuffer(fact.ends, ">u4").astype(np.int32) for fact in facts]
-    columns["size"] = pa.array(np.concatenate([np.diff(each, prepend=np.int32(0)) for each in ends]))
-    columns["message_id"] = pa.concat_arrays([_ids(fact) for fact in facts])
-    numbered = np.repeat([fact.producer > 0 for fact in facts], counts)
-    producers = np.repeat([fact.producer for fact in facts], counts)
-    columns["producer"] = pa.array(producers, pa.int32(), mask=~numbered)
-    columns["number"] = pa.array(np.repeat([fact.number for fact in facts], counts) + steps, pa.int64(), mask=~numbered)
+    ends = np.frombuffer(b"".join([fact.ends for fact in facts]), ">u4").astype(np.int64)
+    sizes = np.diff(ends, prepend=0)
+    columns["size"] = np.where(steps == 0, ends, sizes)
+    columns["message_id"] = _ids(facts, counts)
+    if any(fact.producer for fact in facts):
+        numbered = np.repeat([fact.producer > 0 for fact in facts], counts)
+        producers = np.repeat([fact.producer for fact in facts], counts)
+        numbers = np.repeat([fact.number for fact in facts], counts) + steps
+        columns["producer"] = pa.array(producers, pa.int32(), mask=~numbered)
+        columns["number"] = pa.array(numbers, pa.int64(), mask=~numbered)
     return _table(f.MessageStored.__name__, columns, len(steps))
 
 
-def _ids(fact: f.MessagesStored) -> pa.Array:
-    """The message ids of a run, of equal length, as texts."""
-    width = len(fact.ids) // fact.count
-    offsets = np.arange(fact.count + 1, dtype=np.int32) * width
-    return pa.Array.from_buffers(pa.string(), fact.count, [None, pa.py_buffer(offsets), pa.py_buffer(fact.ids)])
+def _ids(facts: list[f.MessagesStored], counts: _Numbers) -> pa.Array:
+    """The message ids of runs, of equal length within each, as texts."""
+    ends = np.zeros(int(counts.sum()) + 1, np.int64)
+    np.cumsum(np.repeat([len(fact.ids) // fact.count for fact in facts], counts), out=ends[1:])
+    content = pa.py_buffer(b"".join([fact.ids for fact in facts]))
+    return pa.Array.from_buffers(pa.large_string(), len(ends) - 1, [None, pa.py_buffer(ends), content]).cast(
+        pa.string()
+    )
 
 
-def _consumed_runs(facts: list[f.MessagesConsumed], places: list[Place]) -> pa.Table:
+def _consumed_runs(facts: list[f.MessagesConsumed], places: _Places) -> pa.Table:
     """A row for each message of the runs, as of facts of one message each."""
     counts, steps, columns = _each_of_runs(facts, places)
-    columns["consumer"] = pa.array(np.repeat([fact.consumer for fact in facts], counts), pa.int32())
-    columns["delivered_us"] = pa.array(np.repeat([fact.delivered_us for fact in facts], counts), pa.int64())
+    columns["consumer"] = np.repeat([fact.consumer for fact in facts], counts)
+    columns["delivered_us"] = np.repeat([fact.delivered_us for fact in facts], counts)
     columns["attempt"] = pa.repeat(pa.scalar(1, pa.int32()), len(steps))
     return _table(f.MessageConsumed.__name__, columns, len(steps))
 
 
+_OF_RUNS: dict[type[f.Fact], Callable[[Any, _Places], pa.Table]] = {
+    f.MessagesStored: _stored_runs,
+    f.MessagesConsumed: _consumed_runs,
+}
+
+
 def _each_of_runs(
-    facts: Sequence[f.MessagesStored | f.MessagesConsumed], places: list[Place]
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], dict[str, Any]]:
+    facts: Sequence[f.MessagesStored | f.MessagesConsumed], places: _Places
+) -> tuple[_Numbers, _Numbers, dict[str, Any]]:
     """How many messages each run has; of each message its number within its run, from 0; and where its row stands."""
     counts = np.array([fact.count for fact in facts])
     begins = np.cumsum(counts) - counts
     steps = np.arange(int(counts.sum())) - np.repeat(begins, counts)
-    columns: dict[str, Any] = {}
-    for name, values in zip(("position", "ordinal", "epoch", "time_us"), zip(*places, strict=True), strict=True):
-        repeated = np.repeat(np.array(values, np.int64), counts)
-        columns[name] = pa.array(repeated + steps if name == "ordinal" else repeated, COLUMNS[name])
-    columns["queue"] = pa.array(np.repeat([fact.queue for fact in facts], counts), pa.int32())
-    columns["seq"] = pa.array(np.repeat(np.array([fact.seq for fact in facts], np.int64), counts) + steps)
+    columns: dict[str, Any] = {name: np.repeat(values, counts) for name, values in places.items()}
+    columns["ordinal"] += steps
+    columns["queue"] = np.repeat([fact.queue for fact in facts], counts)
+    columns["seq"] = np.repeat(np.array([fact.seq for fact in facts], np.int64), counts) + steps
     return counts, steps, columns
 
 
@@ -474,41 +521,49 @@ def _each(rows: pa.Table, counts: npt.NDArray[np.int64]) -> tuple[dict[str, Any]
     return place, np.arange(int(counts.sum())) - np.repeat(begins, counts)
 
 
+_TYPES = [*dict.fromkeys(COLUMNS.values())]
+_TYPE_OF = {name: _TYPES.index(dtype) for name, dtype in COLUMNS.items()}
+_DICTIONARY_OF_KINDS = COLUMNS["kind"]
+
+
 def _table(kind: str | None, columns: dict[str, Any], length: int) -> pa.Table:
-    arrays = []
-    # Offsets of texts are one more than there are, and no value is wider.
+    """Rows of one kind of fact: in columns that it does not have, or of which None is given, they have nulls."""
+    # Nulls without memory of their own. Offsets of texts are one more than there are, and no value is wider.
     zeroes = pa.py_buffer(bytes(8 * (length + 1)))
-    for name, dtype in COLUMNS.items():
-        if name == "kind" and kind is not None:
-            indices = pa.repeat(pa.scalar(0, pa.int8()), length)
-            arrays.append(pa.DictionaryArray.from_arrays(indices, pa.array([kind])))
-        elif name == "tag" and kind is not None:
-            arrays.append(pa.repeat(pa.scalar(TAGS[kind], dtype), length))
-        elif name in columns:
-            column = columns[name]
-            arrays.append(column if isinstance(column, pa.Array) else pa.array(column, dtype))
-        else:
-            arrays.append(_nulls(length, dtype, zeroes))
+    nulls = [
+        pa.Array.from_buffers(dtype, length, [zeroes] * dtype.num_buffers, null_count=length)
+        if dtype is not _DICTIONARY_OF_KINDS
+        else pa.nulls(length, dtype)
+        for dtype in _TYPES
+    ]
+    said = dict(columns)
+    if kind is not None:
+        indices = pa.repeat(pa.scalar(0, pa.int8()), length)
+        said["kind"] = pa.DictionaryArray.from_arrays(indices, pa.array([kind]))
+        said["tag"] = pa.repeat(pa.scalar(TAGS[kind], pa.int8()), length)
+    arrays = []
+    for name, number in _TYPE_OF.items():
+        column = said.get(name)
+        if column is None:
+            column = nulls[number]
+        elif not isinstance(column, pa.Array):
+            column = pa.array(column, _TYPES[number])
+        arrays.append(column)
     return pa.Table.from_arrays(arrays, schema=SCHEMA)
 
 
-def _nulls(length: int, dtype: pa.DataType, zeroes: pa.Buffer) -> pa.Array:
-    """`pa.nulls` without memory of its own: of forty columns that a kind of fact does not have, all share `zeroes`."""
-    if pa.types.is_dictionary(dtype):
-        return pa.nulls(length, dtype)
-    return pa.Array.from_buffers(dtype, length, [zeroes] * dtype.num_buffers, null_count=length)
+_FURTHER_ROWS: dict[type[f.Fact], Callable[[Any], int]] = {
+    f.MessagePublished: lambda fact: len(fact.subscriptions),
+    f.MessagesAssigned: lambda fact: 2 * fact.count,
+    f.AssignmentAcknowledged: lambda fact: fact.count,
+    f.RunStored: lambda fact: fact.count,
+    f.MessagesStored: lambda fact: fact.count - 1,
+    f.MessagesConsumed: lambda fact: fact.count - 1,
+}
+"""How many rows a fact has besides the first."""
 
 
 def row_count(record: LogRecord) -> int:
     """How many rows the facts of a record become."""
-    further = 0
-    for fact in record.facts:
-        if isinstance(fact, f.MessagePublished):
-            further += len(fact.subscriptions)
-        elif isinstance(fact, f.MessagesAssigned):
-            further += 2 * fact.count
-        elif isinstance(fact, f.AssignmentAcknowledged | f.RunStored):
-            further += fact.count
-        elif isinstance(fact, _RUNS):
-            further += fact.count - 1
+    further = sum([_FURTHER_ROWS[type(fact)](fact) for fact in record.facts if type(fact) in _FURTHER_ROWS])
     return max(len(record.facts), 1) + further
