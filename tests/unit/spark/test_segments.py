@@ -15,6 +15,7 @@ import pytest
 
 from legato.core.facts import (
     AnyFact,
+    DispatchMarked,
     EpochBegan,
     Kind,
     LogRecord,
@@ -368,6 +369,21 @@ def test_a_large_segment_keeps_each_kind_of_fact_apart(tmp_path: Path) -> None:
     kinds = [set(file.read_row_group(number, ["kind"])["kind"].to_pylist()) for number in range(file.num_row_groups)]
     assert kinds == [{"EpochBegan"}, {"MessageStored"}, {None}]
     assert file.metadata.num_rows == 20_002
+
+
+def test_kinds_of_few_facts_share_a_row_group_and_columns_have_one_page(tmp_path: Path) -> None:
+    """Each had one of its own, of 58 columns, and a column of nulls a page for each 20,000 rows."""
+    few: list[AnyFact] = [EpochBegan("a"), QueueCreated(1, "q"), DispatchMarked(1, 9)]
+    stored: list[AnyFact] = [MessageStored(1, seq, 4, f"ID:{seq}") for seq in range(1, 45_001)]
+    span = write_segment(tmp_path, [(1, LogRecord(1, 5, [*few, *stored]))])
+    assert read_rows(tmp_path / span.file_name).column("kind").to_pylist() == [
+        *(type(fact).__name__ for fact in few),
+        *(["MessageStored"] * 45_000),
+    ]
+    metadata = pq.read_metadata(tmp_path / span.file_name)
+    assert [metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)] == [3, 45_000]
+    nulls = metadata.row_group(1).column(SCHEMA.names.index("omitted"))
+    assert nulls.total_compressed_size < 100, "it has more than one page"
 
 
 def test_a_column_without_values_is_not_compressed(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import fcntl
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from inspect import signature
 from pathlib import Path
 
 import pyarrow as pa
@@ -60,6 +61,12 @@ _DELTA_COLUMNS = ["position", "ordinal", "time_us", "seq", "number", "delivered_
 
 
 _ROW_GROUPS_FROM_ROWS = 20_000
+_FEW_ROWS = 5_000
+"""A row group of fewer rows costs more than it is worth: some twenty microseconds for each column."""
+_BATCH_ROWS = 20_000
+"""So many values of a column are encoded at once."""
+_LARGE_PAGES = {"max_rows_per_page": 1 << 20} if "max_rows_per_page" in signature(pq.ParquetWriter).parameters else {}
+"""Pages end by their bytes, as in versions of Arrow that have no such limit: most columns of a page need few."""
 _FROM_A_COPY = "Bring it back from a copy; without it, what it holds is missing from every account."
 TABLES_ANEW = "Let legato ledger run make the tables anew, in another directory, or bring the file back from a copy."
 """What to do about a damaged file of the tables that are made of a ledger."""
@@ -107,12 +114,13 @@ def write_segment(ledger: Path, records: Sequence[tuple[int, LogRecord]]) -> Seg
 def write_rows(table: pa.Table, path: Path) -> None:
     """Write the rows of a segment, each chunk of the table, which are those of one kind, as a row group of its own.
 
-    Whoever asks for one kind of fact then reads nothing else. Small segments are one row group: it is not worth it.
+    Whoever asks for one kind of fact then reads nothing else. Small segments are one row group, and neighbouring kinds
+    of few rows share one: it is not worth it.
     Pages have checksums: a proof must not rest on what a disk has changed.
     """
     said = [name for name in table.column_names if table.column(name).null_count < len(table)]
     whole = len(table) < _ROW_GROUPS_FROM_ROWS
-    lengths = [len(table)] if whole else [len(chunk) for chunk in table.column("kind").chunks]
+    lengths = [len(table)] if whole else _row_groups(len(chunk) for chunk in table.column("kind").chunks)
     with pq.ParquetWriter(
         path,
         table.schema,
@@ -122,11 +130,24 @@ def write_rows(table: pa.Table, path: Path) -> None:
         use_dictionary=_DICTIONARY_COLUMNS,
         column_encoding=dict.fromkeys(_DELTA_COLUMNS, "DELTA_BINARY_PACKED"),
         write_page_checksum=True,
+        write_batch_size=_BATCH_ROWS,
+        **_LARGE_PAGES,
     ) as writer:
         start = 0
         for length in lengths:
             writer.write_table(table.slice(start, length), row_group_size=max(length, 1))
             start += length
+
+
+def _row_groups(lengths: Iterable[int]) -> list[int]:
+    """How many rows each row group has, of rows of so many of each kind."""
+    groups: list[int] = []
+    for length in lengths:
+        if groups and max(groups[-1], length) < _FEW_ROWS:
+            groups[-1] += length
+        else:
+            groups.append(length)
+    return groups
 
 
 def segments_of(ledger: Path) -> list[Path]:
