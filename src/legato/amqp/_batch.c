@@ -160,6 +160,132 @@ int take_accepted(void *collector, int delivery_type, void *sent, int count, _Bo
     return taken;
 }
 
+enum {
+    FLOW_EVENT = 0,
+    MESSAGE_EVENT = 1,
+    OUTCOME_EVENT = 2,
+    IS_SETTLED = 1,
+    IS_ACCEPTED = 2,
+    IS_TRANSACTIONAL = 4,
+    STATE_BYTES_MAX = 128,
+    STATE_ID = 11,
+    STATE_LIST = 0xD0,
+    STATE_BINARY = 0xA0,
+};
+
+/* Write the id of a delivery's transactional state to `id`; 0 if the state is not of the usual form. */
+static int read_transactional(void *delivery, char *id, transacted *record)
+{
+    static const char accepted[] = {0x00, 0x53, ACCEPTED, 0x45};
+    char state[STATE_BYTES_MAX];
+    ssize_t size = proton.data_encode(proton.disposition_data(proton.delivery_remote(delivery)), state, sizeof state);
+    if (size <= STATE_ID || size > STATE_BYTES_MAX)
+        return 0;
+    if ((unsigned char)state[0] != STATE_LIST || (unsigned char)state[STATE_ID - 2] != STATE_BINARY)
+        return 0;
+    size_t id_size = (unsigned char)state[STATE_ID - 1];
+    if (id_size > (size_t)size - STATE_ID)
+        return 0;
+    size_t rest = (size_t)size - STATE_ID - id_size;
+    if (rest == sizeof accepted && memcmp(state + STATE_ID + id_size, accepted, sizeof accepted) == 0)
+        record->flags |= IS_ACCEPTED;
+    else if (rest > 0)
+        return 0;
+    memcpy(id, state + STATE_ID, id_size);
+    record->id_size = (uint8_t)id_size;
+    record->flags |= IS_TRANSACTIONAL;
+    return 1;
+}
+
+/* Read a message at the collector's head to `bytes`, where there is room for what is beside it; 0 if it is not usual. */
+static int take_message(void *delivery, void *link, int coordinator_type, char *bytes, size_t bytes_max,
+                        transacted *record)
+{
+    _Bool has_state = proton.delivery_remote_state(delivery) == TRANSACTIONAL;
+    if (!has_state && (proton.delivery_remote_state(delivery) != 0
+                       || proton.terminus_get_type(proton.link_remote_target(link)) != coordinator_type))
+        return 0;
+    if (proton.delivery_partial(delivery))
+        return 0;
+    size_t size = proton.delivery_pending(delivery);
+    tag_bytes tag = proton.delivery_tag(delivery);
+    if (size == 0 || size > bytes_max || tag.size > TAG_BYTES_MAX)
+        return 0;
+    if (has_state && !read_transactional(delivery, bytes + size + tag.size, record))
+        return 0;
+    /* Of a message that was aborted nothing is read. */
+    if (proton.link_recv(link, bytes, size) != (ssize_t)size)
+        return 0;
+    if (tag.size > 0)
+        memcpy(bytes + size, tag.start, tag.size);
+    record->size = (uint32_t)size;
+    record->tag_size = (uint8_t)tag.size;
+    record->kind = MESSAGE_EVENT;
+    proton.link_advance(link);
+    return 1;
+}
+
+/* Read the outcome at the collector's head; 0 if it is not usual, or not of what we have sent. */
+static int take_outcome(void *delivery, void *link, char *bytes, transacted *record)
+{
+    if (proton.delivery_remote_state(delivery) != TRANSACTIONAL || !proton.link_is_sender(link))
+        return 0;
+    if (proton.link_current(link) == delivery || proton.delivery_pending(delivery) > 0)
+        return 0;
+    record->kind = OUTCOME_EVENT;
+    return read_transactional(delivery, bytes, record);
+}
+
+int take_transacted(void *collector, int delivery_type, int flow_type, int coordinator_type, int count_max, char *bytes,
+                    size_t bytes_max, void *deliveries, void *links, transacted *records)
+{
+    void **taken = deliveries, **of = links;
+    size_t used = 0, beside = TAG_BYTES_MAX + STATE_BYTES_MAX;
+    int count = 0;
+    while (count < count_max && bytes_max - used >= beside) {
+        void *event = proton.collector_peek(collector);
+        if (event == NULL)
+            break;
+        int type = proton.event_type(event);
+        transacted *record = &records[count];
+        memset(record, 0, sizeof *record);
+        if (type == flow_type) {
+            void *link = proton.event_link(event);
+            /* The credit of what we receive is counted with its messages, which were advanced past already. */
+            if (!proton.link_is_sender(link))
+                break;
+            taken[count] = NULL;
+            of[count] = link;
+        } else if (type == delivery_type) {
+            void *delivery = proton.event_delivery(event), *link = proton.delivery_link(delivery);
+            int is_taken = proton.delivery_readable(delivery)
+                               ? take_message(delivery, link, coordinator_type, bytes + used,
+                                              bytes_max - used - beside, record)
+                               : take_outcome(delivery, link, bytes + used, record);
+            if (!is_taken)
+                break;
+            if (proton.delivery_settled(delivery))
+                record->flags |= IS_SETTLED;
+            taken[count] = delivery;
+            of[count] = link;
+            used += (size_t)record->size + record->tag_size + record->id_size;
+        } else {
+            break;
+        }
+        proton.collector_pop(collector);
+        count++;
+    }
+    return count;
+}
+
+void state_fields(void *delivery, uint64_t state, const char *fields, size_t size)
+{
+    void *data = proton.disposition_data(proton.delivery_local(delivery));
+    proton.data_clear(data);
+    proton.data_decode(data, fields, size);
+    proton.delivery_update(delivery, state);
+}
+
 void settle_all(void *deliveries, int count, uint64_t state)
 {
     void **each = deliveries;

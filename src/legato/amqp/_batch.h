@@ -9,12 +9,15 @@ typedef struct {
     _Bool (*collector_pop)(void *collector);
     int (*event_type)(void *event);
     void *(*event_delivery)(void *event);
+    void *(*event_link)(void *event);
     void *(*delivery)(void *link, tag_bytes tag);
     void *(*delivery_link)(void *delivery);
     _Bool (*delivery_readable)(void *delivery);
     _Bool (*delivery_partial)(void *delivery);
     size_t (*delivery_pending)(void *delivery);
     uint64_t (*delivery_remote_state)(void *delivery);
+    void *(*delivery_remote)(void *delivery);
+    void *(*delivery_local)(void *delivery);
     _Bool (*delivery_settled)(void *delivery);
     tag_bytes (*delivery_tag)(void *delivery);
     void (*delivery_update)(void *delivery, uint64_t state);
@@ -24,6 +27,12 @@ typedef struct {
     ssize_t (*link_recv)(void *link, char *bytes, size_t size);
     ssize_t (*link_send)(void *link, const char *bytes, size_t size);
     _Bool (*link_advance)(void *link);
+    void *(*link_remote_target)(void *link);
+    int (*terminus_get_type)(void *terminus);
+    void *(*disposition_data)(void *disposition);
+    void (*data_clear)(void *data);
+    ssize_t (*data_decode)(void *data, const char *bytes, size_t size);
+    ssize_t (*data_encode)(void *data, char *bytes, size_t size);
     ssize_t (*transport_push)(void *transport, const char *bytes, size_t size);
 } proton_functions;
 
@@ -50,6 +59,27 @@ int take_outcomes(void *collector, int delivery_type, int count_max, void *deliv
 /* How many deliveries of `sent`, `count` of them, are what the collector's head and the events behind it say is accepted,
    one after the other, and all settled by the peer or none: `settled` says which. Nothing is settled by us. */
 int take_accepted(void *collector, int delivery_type, void *sent, int count, _Bool *settled);
+
+/* One event of a transaction. Its bytes are a message, the message's tag, and the transaction's id. */
+typedef struct {
+    uint32_t size;
+    uint8_t tag_size, id_size;
+    /* FLOW_EVENT 0: of a link that we send over; MESSAGE_EVENT 1; OUTCOME_EVENT 2, of a delivery of ours. */
+    uint8_t kind;
+    /* 1 if the peer settled, 2 if the transactional state has the outcome accepted, 4 if there is such a state. */
+    uint8_t flags;
+} transacted;
+
+/* What transactions are made of and waits at the collector's head, of any links: whole messages in a transaction, whole
+   messages to coordinators, outcomes in a transaction that are none or accepted, and flows; returns how many.
+
+   Messages are read and advanced past, nothing is settled. Ends before the first event that is anything else, or for
+   which there is no room. */
+int take_transacted(void *collector, int delivery_type, int flow_type, int coordinator_type, int count_max, char *bytes,
+                    size_t bytes_max, void *deliveries, void *links, transacted *records);
+
+/* State `state`, whose fields are encoded in `fields`. */
+void state_fields(void *delivery, uint64_t state, const char *fields, size_t size);
 
 /* Settle deliveries, after `state` was stated if it is not 0. */
 void settle_all(void *deliveries, int count, uint64_t state);

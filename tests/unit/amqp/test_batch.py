@@ -227,6 +227,94 @@ def lawful_streams(draw: st.DrawFn) -> list[bytes]:
     return [data[start:end] for start, end in zip([0, *cuts], [*cuts, len(data)], strict=True)]
 
 
+IN_TRANSACTION = [Described(ULong(0x34), [b"txn"]), Described(ULong(0x34), [b"\x00" * 20])]
+ACCEPTED_IN_TRANSACTION = [
+    Described(ULong(0x34), [b"txn", Described(ULong(0x24), [])]),
+    Described(ULong(0x34), [b"\x01" * 20, Described(ULong(0x24), [])]),
+]
+UNUSUAL_STATES = [
+    Described(ULong(0x34), [b""]),
+    Described(ULong(0x34), [b"", Described(ULong(0x24), [])]),
+    Described(ULong(0x34), [b"txn", None]),
+    Described(ULong(0x34), [b"txn", Described(ULong(0x24), []), None]),
+    Described(ULong(0x34), [b"txn", Described(ULong(0x26), [])]),
+    Described(ULong(0x34), [b"txn", Described(ULong(0x25), [])]),
+    Described(ULong(0x34), [b"i" * 112, Described(ULong(0x24), [])]),
+    Described(ULong(0x34), [b"i" * 113, Described(ULong(0x24), [])]),
+    Described(ULong(0x34), [b"i" * 117]),
+    Described(ULong(0x34), [b"i" * 118]),
+    Described(ULong(0x34), [b"i" * 300]),
+]
+MALFORMED_STATES = [
+    Described(ULong(0x34), []),
+    Described(ULong(0x34), ["txn"]),
+    Described(ULong(0x34), [b"txn", b"accepted"]),
+    Described(ULong(0x34), [b"txn", Described(ULong(0x99), [])]),
+    Described(ULong(0x34), [UInt(7), Described(ULong(0x24), [])]),
+]
+
+
+def attached_too(channel: int) -> bytes:
+    """A session of a peer with transactions: links that send, 0 and 2, and receive, 1, and one to a coordinator, 3."""
+    source, target = Described(ULong(0x28), ["q"]), Described(ULong(0x29), ["q"])
+    data = b"" if channel == 0 else frame(0x11, [None, UInt(0), UInt(1000), UInt(1000)], channel)
+    for handle, name, is_receiver, end in (
+        *(() if channel == 0 else ((0, "l", False, target), (1, "r", True, target))),
+        (2, "m", False, target),
+        (3, "c", False, Described(ULong(0x30), [])),
+    ):
+        fields = [name, UInt(handle), is_receiver, None, None, source, end, None, None, UInt(0)]
+        data += frame(0x12, fields, channel)
+    return data + flow(channel)
+
+
+def flow(channel: int, credit: int = 10) -> bytes:
+    """Credit for what we send."""
+    return frame(0x13, [UInt(0), UInt(900), UInt(0), UInt(900), UInt(1), UInt(0), UInt(credit)], channel)
+
+
+@st.composite
+def transacted_streams(draw: st.DrawFn) -> list[bytes]:
+    """What a peer with transactions sends in two sessions, as its pieces arrive; rarely it breaks the rules."""
+    data = attached_too(0) + attached_too(1)
+    cuts = [len(data)]
+    came, answered = [0, 0], [0, 0]
+    for _ in range(draw(st.integers(2, 30))):
+        channel, kind = draw(st.integers(0, 1)), draw(st.integers(0, 19))
+        rare = draw(st.integers(0, 19)) == 0
+        if kind < 6:
+            first = answered[channel]
+            last = min(first + draw(st.sampled_from([0, 0, 0, 2])), SENT - 1)
+            states: list[Any] = (
+                [*UNUSUAL_STATES, *STATES[:5]] if draw(st.integers(0, 4)) == 0 else ACCEPTED_IN_TRANSACTION
+            )
+            state = draw(st.sampled_from(MALFORMED_STATES if rare and draw(st.booleans()) else states))
+            of_sent = draw(st.integers(0, 9)) > 0
+            data += frame(0x15, [of_sent, UInt(first), UInt(last), draw(st.integers(0, 3)) > 0, state], channel)
+            answered[channel] = last + 1 - (draw(st.integers(0, 4)) == 0)
+        elif kind < 18:
+            handle = draw(st.sampled_from([0, 0, 0, 2, 3, 3, 3, *([1] if rare else [])]))
+            usual: list[Any] = [None] if handle == 3 else IN_TRANSACTION
+            usual = [*UNUSUAL_STATES, *STATES] if draw(st.integers(0, 5)) == 0 else usual
+            state = draw(st.sampled_from(MALFORMED_STATES if rare and draw(st.booleans()) else usual))
+            number, tag = came[channel], draw(st.sampled_from([b"t", b"12345678", b"x" * 32, b""]))
+            sizes = [0, MESSAGE_BYTES_MAX, MESSAGE_BYTES_MAX + 1] if rare else [1, 7, 300]
+            size, settled = draw(st.sampled_from(sizes)), draw(st.integers(0, 7)) == 0
+            parts = draw(st.sampled_from([[False]] * 8 + [[True, False], [True]]))
+            for more in parts:
+                aborted = rare and not more and draw(st.booleans())
+                fields = [UInt(handle), UInt(number), tag, UInt(0), settled, more, None, state, False, aborted]
+                data += frame(0x14, fields, channel, payload=bytes([number % 256]) * size)
+            came[channel] += 1
+        elif kind == 18:
+            data += flow(channel, draw(st.integers(0, 20)))
+        else:
+            data += draw(st.sampled_from([DETACH, frame(0x16, [UInt(3), True], channel), flow(channel)]))
+        if draw(st.integers(0, 5)) == 0:
+            cuts.append(len(data) - draw(st.integers(0, 3)))
+    return [data[start:end] for start, end in pairwise((0, *cuts, len(data)))]
+
+
 def verdict(handle: int) -> int:
     """Of nine messages two are accepted and settled (1), and six accepted, to be settled by the sender first (2)."""
     return (0, 1, 1, 2, 2, 2, 2, 2, 2)[handle % 9]
@@ -287,6 +375,7 @@ def heard(
     """What a server with links in both directions reports of them, and answers."""
     with pytest.MonkeyPatch.context() as patch, bodies_pass_by(even_small_ones=apart):
         patch.setattr(batch, "available", batched)
+        patch.setattr(batch, "knows_transactions", batched and batch.knows_transactions)
         return _heard(pieces, in_runs=in_runs, with_tags=with_tags, reads_apart=reads_apart)
 
 
@@ -326,6 +415,42 @@ def _heard(pieces: list[bytes], *, in_runs: bool, with_tags: bool, reads_apart: 
 @given(streams(), st.booleans())
 def test_the_same_bytes_mean_the_same(pieces: list[bytes], apart: bool) -> None:
     assert heard(pieces, batched=True, apart=apart) == heard(pieces, batched=False)
+
+
+@pytest.mark.skipif(not batch.knows_transactions, reason="the module was compiled earlier")
+@settings(max_examples=examples(300), deadline=None)
+@given(transacted_streams(), st.booleans(), st.booleans())
+def test_the_same_transactions_mean_the_same(pieces: list[bytes], tags: bool, apart: bool) -> None:
+    together = heard(pieces, batched=True, in_runs=True, with_tags=tags, apart=apart)
+    assert together == heard(pieces, batched=False, with_tags=tags)
+
+
+@pytest.mark.skipif(not batch.knows_transactions, reason="the module was compiled earlier")
+def test_a_transaction_is_read_in_one_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of two sessions, each with an outcome, a message, a discharge and a declare."""
+    taken = []
+    take = batch.Run.take_transacted
+
+    def count(self: batch.Run, collector: Any) -> int:
+        taken.append(take(self, collector))
+        return taken[-1]
+
+    monkeypatch.setattr(batch.Run, "take_transacted", count)
+    data = b""
+    for channel in (0, 1):
+        data += frame(0x15, [True, UInt(0), UInt(0), True, ACCEPTED_IN_TRANSACTION[0]], channel)
+        data += flow(channel, 11)
+        for number, (handle, state) in enumerate([(0, IN_TRANSACTION[0]), (3, None), (3, None)]):
+            fields = [UInt(handle), UInt(number), b"t", UInt(0), False, False, None, state]
+            data += frame(0x14, fields, channel, payload=b"text")
+    log = heard([attached_too(0) + attached_too(1), data], batched=True)
+    assert taken == [10]
+    events = [entry for entry in log if isinstance(entry, tuple) and entry[0] in ("Transfer", "Disposition")]
+    ids = [dict(fields)["txn_id"] for name, *fields in events if name == "Transfer"]
+    assert ids == [b"txn", None, None] * 2
+    assert [dict(fields)["outcome"] for name, *fields in events if name == "Disposition"] == [
+        Transactional(b"txn", ACCEPTED)
+    ] * 2
 
 
 @pytest.mark.skipif(not batch.tells_runs, reason="the module was compiled before there were runs")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import struct
 from array import array
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from cproton_ffi import ffi, lib
@@ -27,9 +29,14 @@ NUMBER_MAX = 1 << 62
 SETTLED = 0x80
 """In a state that `Run.take_outcomes` returns: the peer settled."""
 
-_DELIVERY = lib.PN_DELIVERY
+FLOW_EVENT, MESSAGE_EVENT, OUTCOME_EVENT = 0, 1, 2
+IS_SETTLED, IS_ACCEPTED, IS_TRANSACTIONAL = 1, 2, 4
+
+_DELIVERY, _LINK_FLOW, _COORDINATOR = lib.PN_DELIVERY, lib.PN_LINK_FLOW, lib.PN_COORDINATOR
 _unpack = ffi.unpack
 POINTERS = ffi.typeof("pn_delivery_t *[]")
+_TRANSACTED = struct.Struct("@I4B")
+"""A `transacted` of the module's: size, tag's size, id's size, kind, flags."""
 _POINTER_BYTES = ffi.sizeof("void *")
 _new_uncleared = ffi.new_allocator(should_clear_after_alloc=False)
 
@@ -56,6 +63,10 @@ inspects = available and hasattr(_batch.lib, "step_over_deliveries")
 
 tells_runs = available and hasattr(_batch.lib, "take_accepted") and array("I").itemsize == ffi.sizeof("uint32_t")
 """Whether a run can be reported as one event: the module knows what they need."""
+
+
+knows_transactions = available and hasattr(_batch.lib, "take_transacted")
+"""Whether the module reads and writes what transactions say."""
 
 
 bypasses = tells_runs and hasattr(_batch.lib, "take_apart")
@@ -119,6 +130,8 @@ class Run:
         self._tags = ffi.new("char[]", RUN_MAX * TAG_BYTES_MAX)
         self._tag_sizes = ffi.new("char[]", RUN_MAX)
         self._places = _batch.ffi.new("body[]", RUN_MAX) if bypasses else None
+        self._links = ffi.new("pn_link_t *[]", RUN_MAX)
+        self._records = _batch.ffi.new("transacted[]", RUN_MAX) if knows_transactions else None
         self._pieces: list[memoryview] | None = None
         """The messages, if some of them have passed the engine by."""
 
@@ -170,6 +183,35 @@ class Run:
         """Read outcomes of what we sent or received that wait at the collector's head; how many there were."""
         self.count = _batch.lib.take_outcomes(collector, _DELIVERY, count_max, self._deliveries, self._flags)
         return self.count
+
+    def take_transacted(self, collector: Any) -> int:
+        """Read what transactions are made of and waits at the collector's head, of any links; how much there was."""
+        self.count = _batch.lib.take_transacted(
+            collector,
+            _DELIVERY,
+            _LINK_FLOW,
+            _COORDINATOR,
+            RUN_MAX,
+            self._bytes,
+            RUN_BYTES_MAX,
+            self._deliveries,
+            self._links,
+            self._records,
+        )
+        return self.count
+
+    def transacted(self) -> Iterator[tuple[Any, Any, int, int, bytes, bytes, bytes]]:
+        """What was taken: delivery, link, kind, flags, message, tag, and the transaction's id."""
+        view = self._view
+        records = _batch.ffi.buffer(self._records, self.count * _TRANSACTED.size)
+        end = 0
+        for delivery, link, (size, tag_size, id_size, kind, flags) in zip(
+            self.deliveries(), _unpack(self._links, self.count), _TRANSACTED.iter_unpack(records), strict=True
+        ):
+            begin, tag_at = end, end + size
+            id_at = tag_at + tag_size
+            end = id_at + id_size
+            yield delivery, link, kind, flags, view[begin:tag_at], view[tag_at:id_at], view[id_at:end]
 
     def deliveries(self) -> list[Any]:
         """The run's deliveries."""
@@ -238,6 +280,11 @@ def take_run() -> Run:
 def give_run(run: Run) -> None:
     """Another connection may use it: connections that do nothing hold no room."""
     _runs.append(run)
+
+
+def state_fields(delivery: Any, state: int, fields: bytes) -> None:
+    """State `state`, whose fields are encoded in `fields`."""
+    _batch.lib.state_fields(delivery, state, fields, len(fields))
 
 
 def settle_all(deliveries: list[Any], state: int) -> None:

@@ -112,6 +112,8 @@ class Connection:
         self._deliveries: Known = {}
         self._run_deliveries = 0
         """How many there are besides, in runs."""
+        self._unfinished = 0
+        """Over how many links part of a message has come."""
         self._ticked: list[Event] = []
         self._pn = lib.pn_connection()
         self._collector = lib.pn_collector()
@@ -120,7 +122,7 @@ class Connection:
         self._transport = transport = lib.pn_transport()
         self._bypass = Bypass(transport) if self._batches and batch.bypasses else None
         self._transfers = Deliveries(self._links, self._deliveries, settings, self._bypass)
-        self._runs = Runs(self._links, self._deliveries, self._bypass) if self._batches else None
+        self._runs = Runs(self._links, self._deliveries, self._transfers, self._bypass) if self._batches else None
         if server:
             lib.pn_transport_set_server(transport)
         lib.pn_transport_set_max_frame(transport, settings.max_frame_bytes)

@@ -19,7 +19,7 @@ from legato.amqp.engine.events import (
     TransferPart,
 )
 from legato.amqp.engine.link import Link, Receiver, Sender
-from legato.amqp.engine.outcomes import ACCEPTED, Transactional
+from legato.amqp.engine.outcomes import ACCEPTED, Outcome, Transactional
 from legato.amqp.engine.settings import Settings
 from legato.amqp.engine.states import ACCEPTED_STATE, TRANSACTIONAL_STATE, read_outcome
 from legato.errors import ProtocolError
@@ -138,6 +138,38 @@ class Deliveries:
             link._unsettled[handle] = delivery
         events.append(Transfer(link, handle, tag_bytes, data, settled, txn_id))
 
+    def on_message(
+        self,
+        link: Receiver,
+        delivery: Any,
+        data: bytes,
+        tag: bytes,
+        txn_id: bytes | None,
+        settled: bool,
+        events: list[Event],
+    ) -> None:
+        """As `on_transfer`, of a whole message that was read already."""
+        if link.closed:
+            if txn_id is not None:
+                events.append(TransferLost(link, txn_id))
+            _delivery_settle(delivery)
+            return
+        if self._bypass is not None and data[MARK_AT:MARK_END] == self._bypass.mark:
+            data = self._bypass.whole(data)
+        if len(data) > link.max_message_bytes:
+            refuse_size(link, delivery, events)
+            return
+        if link.credit <= 0:
+            self._refuse_transfer(link, delivery, events)
+            return
+        link.credit -= 1
+        link._last_handle = handle = link._last_handle + 1
+        if settled:
+            _delivery_settle(delivery)
+        else:
+            link._unsettled[handle] = delivery
+        events.append(Transfer(link, handle, tag if link.reads_tags else b"", data, settled, txn_id))
+
     # -- messages of several frames ------------------------------------------------------------------------------
 
     def _assemble(self, link: Receiver, delivery: Any, data: bytes, events: list[Event]) -> bytes | None:
@@ -145,7 +177,7 @@ class Deliveries:
         if link._streamed_bytes:
             self._go_on(link, delivery, data, events)
             return None
-        link._parts.append(data)
+        link._hold_part(data)
         link._part_bytes += len(data)
         session = link.session
         session.partial_bytes += len(data)
@@ -172,7 +204,7 @@ class Deliveries:
         data = b"".join(link._parts)
         link._drop_parts()
         # Not empty, so that the last part is not taken for a whole message.
-        link._parts.append(b"")
+        link._hold_part(b"")
         link._streamed_bytes = len(data)
         link._last_handle += 1
         tag = _delivery_tag(delivery)
@@ -217,12 +249,19 @@ class Deliveries:
 
     def on_disposition(self, delivery: Any, known: tuple[Link, int, Any], events: list[Event]) -> None:
         """A delivery that we know changed; the engine reports several changes as one, so look at all (amqp.md C7)."""
-        link, handle, context = known
+        link = known[0]
         state = _delivery_remote_state(delivery)
         settled = _delivery_settled(delivery)
         if not settled and (not state or isinstance(link, Receiver)):
             return
         outcome = ACCEPTED if state == ACCEPTED_STATE else read_outcome(delivery, state)
+        self.on_outcome(delivery, known, outcome, settled, events)
+
+    def on_outcome(
+        self, delivery: Any, known: tuple[Link, int, Any], outcome: Outcome | None, settled: bool, events: list[Event]
+    ) -> None:
+        """The peer stated an outcome of a delivery that we know, or settled it, or both."""
+        link, handle, context = known
         if not settled:
             # Two dispositions in one read are two events that both see the second: report that once.
             if link._reported.get(handle) == outcome:

@@ -41,6 +41,7 @@ class LinkConnection(Protocol):
     _links_kept_bytes: int
     _deliveries: dict[Any, tuple[Link, int, Any]]
     _run_deliveries: int
+    _unfinished: int
     _opened: bool
     _batches: bool
     _bypass: Bypass | None

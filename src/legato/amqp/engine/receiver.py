@@ -38,6 +38,8 @@ class Receiver(Link):
         """Whether `Transfer.tag` is wanted; reading it costs as much as the rest of a small transfer's bookkeeping."""
         self.takes_runs = False
         """Whether messages that arrive together may be reported as a `TransferRun`."""
+        self.coordinates = False
+        """Whether it is of a coordinator of transactions."""
         self.reads_apart = False
         """Whether the messages of such a run are wanted by themselves, not one behind the other."""
         self._runs: dict[int, ReceivedRun] = {}
@@ -173,7 +175,14 @@ class Receiver(Link):
             self.max_message_bytes = max_message_bytes
         lib.pn_link_set_max_message_size(self._pn, self.max_message_bytes)
 
+    def _hold_part(self, data: bytes) -> None:
+        if not self._parts:
+            self.connection._unfinished += 1
+        self._parts.append(data)
+
     def _drop_parts(self) -> None:
+        if self._parts:
+            self.connection._unfinished -= 1
         self.session.partial_bytes -= self._part_bytes
         self._parts.clear()
         self._part_bytes = self._streamed_bytes = 0
@@ -190,6 +199,10 @@ class Receiver(Link):
                 self._unsettled[at] = pn_delivery
                 self._deliveries[pn_delivery] = (self, at, at)
         self._stated.clear()
+
+    def _read_remote(self) -> None:
+        super()._read_remote()
+        self.coordinates = self.remote_target.kind == "coordinator"
 
     def _forget(self) -> None:
         self._drop_parts()

@@ -8,21 +8,27 @@ from typing import Any
 from cproton import lib
 
 from legato.amqp.engine.batch import (
+    FLOW_EVENT,
+    IS_ACCEPTED,
+    IS_SETTLED,
+    IS_TRANSACTIONAL,
+    MESSAGE_EVENT,
     RUN_MAX,
     RUN_MIN,
     SETTLED,
     Run,
     give_run,
+    knows_transactions,
     settle_all,
     settle_run,
     take_accepted,
     take_run,
 )
 from legato.amqp.engine.bypass import Bypass
-from legato.amqp.engine.deliveries import Known, refuse_size
-from legato.amqp.engine.events import AcceptedRun, ConfirmedRun, Disposition, Event, Transfer, TransferRun
+from legato.amqp.engine.deliveries import Deliveries, Known, refuse_size
+from legato.amqp.engine.events import AcceptedRun, ConfirmedRun, Disposition, Event, OutcomeLost, Transfer, TransferRun
 from legato.amqp.engine.link import Link, Receiver, Sender
-from legato.amqp.engine.outcomes import ACCEPTED, RECEIVED, RELEASED, Outcome
+from legato.amqp.engine.outcomes import ACCEPTED, RECEIVED, RELEASED, Outcome, Transactional
 from legato.amqp.engine.receiver import ReceivedRun
 from legato.amqp.engine.states import ACCEPTED_STATE, RECEIVED_STATE, RELEASED_STATE, TRANSACTIONAL_STATE
 
@@ -49,17 +55,23 @@ class Runs:
     Args:
         links: the connection's, by pointer.
         known: the connection's unsettled deliveries, by pointer.
+        transfers: the same, one by one.
         bypass: knows the bodies that have passed the engine by.
     """
 
-    def __init__(self, links: dict[Any, Link], known: Known, bypass: Bypass | None = None) -> None:
+    def __init__(
+        self, links: dict[Any, Link], known: Known, transfers: Deliveries, bypass: Bypass | None = None
+    ) -> None:
         self._links = links
+        self._transfers = transfers
         self._bypass = bypass
         self._known = known
 
     def take(self, collector: Any, delivery: Any, events: list[Event]) -> bool:
         """Handle what the collector's head begins, `delivery` being what it is about; False if that is not plain."""
         if _delivery_remote_state(delivery) == TRANSACTIONAL_STATE:
+            if knows_transactions and self._take_transacted(delivery, collector, events):
+                return True
             if delivery not in self._known:
                 self._spread_run_of(delivery)
             return False
@@ -87,6 +99,8 @@ class Runs:
         link = self._links.get(_delivery_link(delivery))
         if link.__class__ is not Receiver or link.closed or link._parts or link.credit <= 0:
             return False
+        if link.coordinates and knows_transactions and self._take_transacted(delivery, collector, events):
+            return True
         run = take_run()
         bypass = self._bypass
         taken = run.take_transfers(collector, link._pn, link.credit, link.max_message_bytes, link.reads_tags, bypass)
@@ -98,6 +112,41 @@ class Runs:
             refuse_size(link, _event_delivery(_peek(collector)), events)
             _pop(collector)
             return True
+        return taken > 0
+
+    def _take_transacted(self, delivery: Any, collector: Any, events: list[Event]) -> bool:
+        """Report what transactions are made of, of any links; False if the collector's head is not usual."""
+        link = self._links.get(_delivery_link(delivery))
+        if link is None or link.connection._unfinished:
+            # What is read may be the end of a message.
+            return False
+        transfers = self._transfers
+        run = take_run()
+        taken = run.take_transacted(collector)
+        for delivery, pn_link, kind, flags, data, tag, txn_id in run.transacted():
+            if kind == FLOW_EVENT:
+                transfers.on_flow(pn_link, events)
+                continue
+            settled = flags & IS_SETTLED != 0
+            if kind == MESSAGE_EVENT:
+                link = self._links.get(pn_link)
+                if link.__class__ is Receiver:
+                    transfers.on_message(
+                        link, delivery, data, tag, txn_id if flags & IS_TRANSACTIONAL else None, settled, events
+                    )
+                continue
+            known = self._known.get(delivery)
+            if known is None:
+                link = self._links.get(pn_link)
+                if isinstance(link, Sender) and link._runs:
+                    link._spread_runs()
+                    known = self._known.get(delivery)
+            if known is not None:
+                outcome = Transactional(txn_id, ACCEPTED if flags & IS_ACCEPTED else None)
+                transfers.on_outcome(delivery, known, outcome, settled, events)
+            elif link is not None and link.closed:
+                events.append(OutcomeLost(txn_id))
+        give_run(run)
         return taken > 0
 
     def _report_run(self, run: Run, link: Receiver, events: list[Event]) -> bool:

@@ -8,6 +8,7 @@ from typing import Any
 from cproton import ffi, lib
 
 from legato.amqp.codec.values import encode_value
+from legato.amqp.engine import batch
 from legato.amqp.engine.outcomes import Outcome, Transactional
 
 _BYTES_MAX = 128
@@ -55,8 +56,8 @@ class TransactionalStates:
         self._read[rest] = state.outcome
         return state
 
-    def write(self, data: Any, state: Transactional, describe: Callable[[Outcome], Any]) -> None:
-        """Replace `data` by the fields of `state`.
+    def fields_of(self, state: Transactional, describe: Callable[[Outcome], Any]) -> bytes:
+        """The fields of `state`, encoded.
 
         Args:
             describe: makes a value to be encoded of what was not written before.
@@ -68,17 +69,25 @@ class TransactionalStates:
             if len(self._written) >= _KEPT_MAX:
                 self._written = {None: b""}
             rest = self._written[outcome] = encode_value(describe(outcome))
-        write_fields(data, state.txn_id, rest, 1 if outcome is None else 2)
+        return encode_fields(state.txn_id, rest, 1 if outcome is None else 2)
 
 
-def write_fields(data: Any, txn_id: bytes, rest: bytes = b"", count: int = 1) -> None:
-    """Replace `data` by a list of `count` fields, the first an id, the others encoded in `rest`."""
+def encode_fields(txn_id: bytes, rest: bytes = b"", count: int = 1) -> bytes:
+    """A list of `count` fields, the first an id, the others encoded in `rest`."""
     id_size = len(txn_id)
     size = id_size + len(rest) + 3
     if size < 256:
-        raw = b"\xc0%c%c\xa0%c%b%b" % (size, count, id_size, txn_id, rest)
-    else:
-        value = encode_value(txn_id) + rest
-        raw = b"\xd0%b%b%b" % ((len(value) + 4).to_bytes(4, "big"), count.to_bytes(4, "big"), value)
+        return b"\xc0%c%c\xa0%c%b%b" % (size, count, id_size, txn_id, rest)
+    value = encode_value(txn_id) + rest
+    return b"\xd0%b%b%b" % ((len(value) + 4).to_bytes(4, "big"), count.to_bytes(4, "big"), value)
+
+
+def write_fields(delivery: Any, state: int, fields: bytes) -> None:
+    """State `state`, whose fields are encoded in `fields`."""
+    if batch.knows_transactions:
+        batch.state_fields(delivery, state, fields)
+        return
+    data = lib.pn_disposition_data(lib.pn_delivery_local(delivery))
     _clear(data)
-    _decode(data, raw, len(raw))
+    _decode(data, fields, len(fields))
+    lib.pn_delivery_update(delivery, state)

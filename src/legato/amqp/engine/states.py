@@ -21,7 +21,7 @@ from legato.amqp.engine.outcomes import (
     Transactional,
 )
 from legato.amqp.engine.pndata import c_text, decode_error, put, read, write_map
-from legato.amqp.engine.state_cache import TransactionalStates, write_fields
+from legato.amqp.engine.state_cache import TransactionalStates, encode_fields, write_fields
 from legato.amqp.names import DUPLICATE, EXCEPTION
 
 DELIVERY_TAG = "delivery-tag"
@@ -179,14 +179,14 @@ def write_outcome(delivery: Any, outcome: Outcome) -> None:
     if kind is Received:
         lib.pn_delivery_update(delivery, RECEIVED_STATE)
         return
-    disposition = lib.pn_delivery_local(delivery)
     if isinstance(outcome, Transactional):
-        _transactional.write(lib.pn_disposition_data(disposition), outcome, _described)
-        lib.pn_delivery_update(delivery, TRANSACTIONAL_STATE)
-    elif isinstance(outcome, Declared):
-        write_fields(lib.pn_disposition_data(disposition), outcome.txn_id)
-        lib.pn_delivery_update(delivery, DECLARED_STATE)
-    elif isinstance(outcome, Rejected):
+        write_fields(delivery, TRANSACTIONAL_STATE, _transactional.fields_of(outcome, _described))
+        return
+    if isinstance(outcome, Declared):
+        write_fields(delivery, DECLARED_STATE, encode_fields(outcome.txn_id))
+        return
+    disposition = lib.pn_delivery_local(delivery)
+    if isinstance(outcome, Rejected):
         condition = lib.pn_disposition_condition(disposition)
         write_condition(condition, outcome.condition, outcome.description, _info_of(outcome))
         lib.pn_delivery_update(delivery, REJECTED_STATE)
