@@ -34,7 +34,7 @@ from legato.ha.lock import Holder
 from legato.quoting import quoted, sentence
 from legato.replication.beginning import Beginning
 from legato.replication.commits import ReplicatedCommits
-from legato.replication.log import BEGINNING, Following, LogHealth, ReplicatedLog
+from legato.replication.log import BEGINNING, SILENCE_S, Following, LogHealth, ReplicatedLog
 from legato.replication.log_watch import LogWatch
 from legato.replication.register import Entry, Register
 from legato.replication.registration import Registration
@@ -52,6 +52,10 @@ NOBODY = -1
 STARTED = "start"
 """Why there is no predecessor: the log has just begun."""
 TAKE_S = 0.02
+LOOKED_AFTER_LEASES = 0.4
+"""After so long a silence, and before it claims, a backup asks for what the servers did not send: the one that sent it
+may be lost with the primary, and a claim behind less than all there is is refused. A primary that lives is not silent
+so long."""
 LEASE_MARGIN = 1.05
 """Clocks of two machines may differ in rate by so much."""
 CLAIM_PATIENCE_S = 2.0
@@ -397,7 +401,8 @@ class LogArbiter:
     def _follow(self, replicated_log: ReplicatedLog) -> None:
         """Apply what comes until this broker is the primary, or all ends."""
         self._see_where_it_began(replicated_log)
-        following = replicated_log.follow(self.replica.position)
+        silence_s = min(SILENCE_S, LOOKED_AFTER_LEASES * self._lease_s)
+        following = replicated_log.follow(self.replica.position, silence_s=silence_s)
         if self._waits_to_follow:
             self.waiting.end(FOLLOWING)
         try:

@@ -12,8 +12,6 @@ from legato.replication.gapless import read_on
 from legato.replication.log import Position, Record
 from legato.replication.patience import ATTEMPT_S, Patience
 
-SILENCE_S = 1.0
-"""After so long a silence a follower asks whether the log goes on where it was sent nothing."""
 LOOK_S = 0.5
 """So long it may ask, beyond the time that whoever takes has."""
 FILL_BYTES = 1 << 22
@@ -28,12 +26,14 @@ class ChainedFollowing:
         engine: the log's servers.
         chain: where to begin.
         count: told of the chain after each step.
+        silence_s: after so long a silence the leader is asked whether the log goes on where nothing was sent.
     """
 
-    def __init__(self, engine: Engine, chain: Chain, count: Callable[[Chain], None]) -> None:
+    def __init__(self, engine: Engine, chain: Chain, count: Callable[[Chain], None], silence_s: float) -> None:
         self._engine = engine
         self._chain = chain
         self._count = count
+        self._silence_s = silence_s
         self._closed = Event()
         self._watch = engine.watch(chain.looked_at + 1)
         self._ready: deque[Record] = deque()
@@ -60,7 +60,7 @@ class ChainedFollowing:
         until_s = elapsed_s() + timeout_s
         while not self._ready and not self._closed.is_set():
             left_s = until_s - elapsed_s()
-            self._receive(min(max(left_s, 0), SILENCE_S))
+            self._receive(min(max(left_s, 0), self._silence_s))
             if left_s <= 0:
                 break
         taken: list[Record] = []
@@ -83,7 +83,7 @@ class ChainedFollowing:
         if messages:
             self._heard_s = now_s
             self._put(messages)
-        elif now_s - self._heard_s >= SILENCE_S and not self._closed.is_set():
+        elif now_s - self._heard_s >= self._silence_s and not self._closed.is_set():
             self._heard_s = now_s
             self._look_behind(min(max(timeout_s, LOOK_S), ATTEMPT_S))
         if self.seen > seen:

@@ -12,7 +12,7 @@ from legato.replication.engine import Engine
 from legato.replication.envelopes import group_key, unseal
 from legato.replication.gapless import CHECK_PAUSE_S, altered, read_on, unsettled
 from legato.replication.group_names import check_group
-from legato.replication.log import PATIENCE_S, LogHealth, Position, Reading, Record
+from legato.replication.log import PATIENCE_S, SILENCE_S, LogHealth, Position, Reading, Record
 from legato.replication.patience import Patience
 
 
@@ -41,10 +41,10 @@ class ChainedLog:
         records, chain, drained = self._read(after, limit_bytes, self._patience(timeout_s))
         return Reading(records, chain.end if drained else records[-1].position, drained)
 
-    def follow(self, after: Position, timeout_s: float = PATIENCE_S) -> ChainedFollowing:
+    def follow(self, after: Position, timeout_s: float = PATIENCE_S, silence_s: float = SILENCE_S) -> ChainedFollowing:
         """As `ReplicatedLog.follow`."""
         chain = self._chain(after, self._patience(timeout_s))
-        return ChainedFollowing(self._engine, chain, self._count_voided)
+        return ChainedFollowing(self._engine, chain, self._count_voided, silence_s)
 
     def claim(
         self, record: bytes, after: Position, timeout_s: float = PATIENCE_S, seen: int | None = None

@@ -23,6 +23,7 @@ __all__ = [
     "BEGINNING",
     "DIGEST_BYTES",
     "PATIENCE_S",
+    "SILENCE_S",
     "Appended",
     "Claim",
     "Following",
@@ -37,6 +38,8 @@ __all__ = [
 DIGEST_BYTES = 16
 PATIENCE_S = 30.0
 """A call waits this long by default, which is longer than two elections of JetStream (4 to 9 s each)."""
+SILENCE_S = 1.0
+"""After so long a silence a follower asks, by default, whether the log goes on where it was sent nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,8 +277,13 @@ class ReplicatedLog(Protocol):
             LogFormatError: a record is of another group or of an unknown format.
         """
 
-    def follow(self, after: Position, timeout_s: float = PATIENCE_S) -> Following:
+    def follow(self, after: Position, timeout_s: float = PATIENCE_S, silence_s: float = SILENCE_S) -> Following:
         """The records behind a position, and those to come.
+
+        Args:
+            after: where to begin.
+            timeout_s: how long to wait for servers.
+            silence_s: after so long a silence the servers are asked whether the log goes on where they sent nothing.
 
         Raises:
             LogTrimmedError, LogDivergedError, LogDamagedError, LogFormatError: as `read`.

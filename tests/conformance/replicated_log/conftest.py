@@ -1,6 +1,10 @@
 """What tests of logs share."""
 
+from functools import partialmethod
+
 import pytest
+
+from legato.replication.chained_log import ChainedLog
 
 
 @pytest.fixture
@@ -8,4 +12,4 @@ def fast_checks(monkeypatch: pytest.MonkeyPatch) -> None:
     """A message is missing at once: no deposed leader of real servers may have answered."""
     for module in ("gapless", "chained_claim", "chained_log"):
         monkeypatch.setattr(f"legato.replication.{module}.CHECK_PAUSE_S", 0.0)
-    monkeypatch.setattr("legato.replication.chained_following.SILENCE_S", 0.01)
+    monkeypatch.setattr(ChainedLog, "follow", partialmethod(ChainedLog.follow, silence_s=0.01))

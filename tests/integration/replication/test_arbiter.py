@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +20,10 @@ from legato.core.records import Applied, Batch
 from legato.errors import FencedError, LogDivergedError, StoreCorruptError, StoreError, StoreFullError
 from legato.replication.arbiter import LogArbiter
 from legato.replication.commits import ReplicatedCommits
+from legato.replication.engine import Message
 from legato.replication.log import BEGINNING, LogHealth, Record, ReplicaHealth, ReplicatedLog
 from legato.replication.log_watch import LogWatch
-from legato.replication.memory import MemoryServers
+from legato.replication.memory import MemoryServers, MemoryWatch
 from legato.replication.replica import Replica
 from legato.store.commit_records import Beat, encode_beat, encode_commit, encode_epoch
 from legato.store.lmdb import LmdbStore
@@ -162,6 +163,31 @@ def test_a_backup_takes_over_from_a_primary_that_died_after_its_lease(brokers: B
     assert backup.commits.epoch == 2
     commit(backup.commits, stored(2))
     assert waiting(backup.store) == [1, 2]
+
+
+def test_a_backup_to_which_servers_send_nothing_asks_for_what_there_is_before_it_claims(
+    brokers: Brokers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever sends it may be lost with the primary's machine. Its claims were refused again and again."""
+    primary, commits = brokers.primary("a")
+    backup = brokers.begin("b")
+    eventually(lambda: is_level(primary, backup))
+    backup.close()
+
+    def take_nothing(watch: MemoryWatch, timeout_s: float) -> Sequence[Message]:
+        with watch._servers.changed:
+            watch._servers.changed.wait_for(lambda: watch._closed, timeout_s)
+        return ()
+
+    monkeypatch.setattr(MemoryWatch, "take", take_nothing)
+    commit(commits, QueueCreated(1, "q"), stored(1))
+    commits.give_up()
+    again = brokers.begin("b")
+    claiming = threading.Thread(target=again.acquire_blocking, daemon=True)
+    claiming.start()
+    claiming.join(PATIENCE_S)
+    assert again.held
+    assert waiting(again.store) == [1]
 
 
 def test_a_backup_takes_over_at_once_from_a_primary_that_left(brokers: Brokers) -> None:

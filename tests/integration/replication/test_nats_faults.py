@@ -64,6 +64,23 @@ def test_a_killed_leader_delays_appends_and_loses_none(
     wait_until_all_are_current(log)
 
 
+def test_a_claim_does_not_wait_for_servers_that_are_lost(
+    servers: LogServers, new_log: Callable[[], ReplicatedLog], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each server is asked when it writes to disk; one that is lost with the primary's machine never answers."""
+    log = new_log()
+    claim(log).append(b"one")
+    lost = next(server for server in servers.servers if server.name != leader_of(log))
+    monkeypatch.setattr("legato.replication.nats.engine.SERVERS_ANSWER_S", 3600.0)
+    lost.kill()
+    claiming = threading.Thread(target=lambda: claim(log).append(b"two"), daemon=True)
+    claiming.start()
+    claiming.join(PATIENCE_S)
+    lost.start()
+    lost.wait_until_healthy()
+    assert not claiming.is_alive()
+
+
 def test_a_leader_that_is_stopped_and_woken_acknowledges_nothing_twice(
     servers: LogServers, new_log: Callable[[], ReplicatedLog]
 ) -> None:

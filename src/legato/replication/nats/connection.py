@@ -164,10 +164,16 @@ class Connection:
         finally:
             self._asking.discard(asking)
 
-    async def gather(self, subject: str, wanted: int, timeout_s: float) -> list[Msg] | None:
+    async def gather(self, subject: str, wanted: int, timeout_s: float, minority_s: float) -> list[Msg] | None:
         """The answers of several servers to one request; fewer than wanted when the time is over.
 
         None if nobody serves the subject.
+
+        Args:
+            subject: of the request.
+            wanted: how many servers are to answer.
+            timeout_s: how long they may take.
+            minority_s: how long those that are left may take once more than half have answered.
         """
         client = await self.client()
         inbox = client.new_inbox()
@@ -182,6 +188,8 @@ class Connection:
                     if not answer.data:
                         return None
                     answers.append(answer)
+                    if 2 * len(answers) > wanted:
+                        until_s = min(until_s, self._loop.time() + minority_s)
             await subscription.unsubscribe()
         except (Error, OSError):
             raise self.unanswered() from None

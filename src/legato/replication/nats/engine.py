@@ -22,6 +22,9 @@ HEADERS_BYTES = 1024
 GETS_MAX = 64
 """Requests for messages on their way at once."""
 SERVERS_ANSWER_S = 1.0
+MINORITY_ANSWERS_S = 0.05
+"""So long a claim waits for the rest of the servers, once a majority has answered: clients wait for the claim, and a
+server that was lost with the primary's machine never answers."""
 LEADERSHIP_POLL_S = 0.05
 HEARD_WITHIN_NS = 3_000_000_000
 """Followers wait at least 4 s for their leader, which they hear each second, before they elect another."""
@@ -146,7 +149,7 @@ class NatsEngine:
             info = await self._info(timeout_s)
             stream.check(info["config"], self._settings)
             names = [name for name, _ in _servers(info)]
-            sync_proof.demand(await self._synced(len(names)), names)
+            sync_proof.demand(await self._synced(len(names), MINORITY_ANSWERS_S), names)
 
         self._connection.call(vouch, timeout_s + SERVERS_ANSWER_S)
 
@@ -216,7 +219,7 @@ class NatsEngine:
     async def _health(self, timeout_s: float) -> EngineHealth:
         info = await self._info(timeout_s)
         servers = _servers(info)
-        synced = await self._synced(len(servers))
+        synced = await self._synced(len(servers), SERVERS_ANSWER_S)
         known = synced or {}
         replicas = [
             ReplicaHealth(
@@ -263,8 +266,8 @@ class NatsEngine:
                 if leader and leader != away_from:
                     return leader
 
-    async def _synced(self, wanted: int) -> dict[str, bool] | None:
-        answered = await self._connection.gather(sync_proof.SUBJECT, wanted, SERVERS_ANSWER_S)
+    async def _synced(self, wanted: int, minority_s: float) -> dict[str, bool] | None:
+        answered = await self._connection.gather(sync_proof.SUBJECT, wanted, SERVERS_ANSWER_S, minority_s)
         return None if answered is None else sync_proof.synced_by_server(answered)
 
     async def _info(self, timeout_s: float) -> dict[str, Any]:
