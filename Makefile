@@ -7,7 +7,7 @@ PYTHON ?= $(shell for name in python3.11 python3.12 python3.13 python3.14 python
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
-BENCHMARKS := P1 P2 P3 P4 P5 P6 P7 P8 P9 P10 P11 P12 P13 P14 P15 GROUPS MACHINES SEEDING CAPACITY F1 F2 F3 F4 F5 F6 F7 F8 F9
+BENCHMARKS := P1 P2 P3 P4 P5 P6 P7 P8 P9 P10 P11 P12 P13 P14 P15 GROUPS MACHINES QUORUM SEEDING CAPACITY F1 F2 F3 F4 F5 F6 F7 F8 F9
 COMPILED := setup.py tools/build_batch.py src/legato/amqp/_batch.c src/legato/amqp/_batch.h
 ARGS ?=
 
