@@ -286,6 +286,15 @@ void state_fields(void *delivery, uint64_t state, const char *fields, size_t siz
     proton.delivery_update(delivery, state);
 }
 
+void *send_one(void *link, const char *tag, size_t tag_size, const char *bytes, size_t size)
+{
+    tag_bytes of = {tag_size, tag};
+    void *delivery = proton.delivery(link, of);
+    proton.link_send(link, bytes, size);
+    proton.link_advance(link);
+    return delivery;
+}
+
 void settle_all(void *deliveries, int count, uint64_t state)
 {
     void **each = deliveries;

@@ -81,6 +81,9 @@ int take_transacted(void *collector, int delivery_type, int flow_type, int coord
 /* State `state`, whose fields are encoded in `fields`. */
 void state_fields(void *delivery, uint64_t state, const char *fields, size_t size);
 
+/* Send one message over a link; its delivery. */
+void *send_one(void *link, const char *tag, size_t tag_size, const char *bytes, size_t size);
+
 /* Settle deliveries, after `state` was stated if it is not 0. */
 void settle_all(void *deliveries, int count, uint64_t state);
 

@@ -376,6 +376,7 @@ def heard(
     with pytest.MonkeyPatch.context() as patch, bodies_pass_by(even_small_ones=apart):
         patch.setattr(batch, "available", batched)
         patch.setattr(batch, "knows_transactions", batched and batch.knows_transactions)
+        patch.setattr(batch, "sends_one", batched and batch.sends_one)
         return _heard(pieces, in_runs=in_runs, with_tags=with_tags, reads_apart=reads_apart)
 
 
@@ -487,6 +488,7 @@ class Conversation:
 
     def __init__(self, *, batched: bool) -> None:
         self.log: list[Any] = []
+        self.batched = batched
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(batch, "available", batched)
             self.pair = Pair(client={"max_frame_bytes": 512}, server={"max_frame_bytes": 512}).opened()
@@ -502,6 +504,10 @@ class Conversation:
             bodies = [bytes([at]) * (1 + at * (300 if flag else 11)) for at in range(number)]
             self.log.append(list(sender.send_all(bodies, tags, range(self.sent, self.sent + number))))
             self.sent += number
+        elif kind == 2 and sending and number % 3 == 1:
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(batch, "sends_one", self.batched and batch.sends_one)
+                self.log.append(sender.send_one(b"o" * number * (40 if flag else 1), b"12345678", self.sent))
         elif kind == 2 and sending:
             txn_id = b"t" if flag else None
             self.log.append(

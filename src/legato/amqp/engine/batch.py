@@ -69,6 +69,10 @@ knows_transactions = available and hasattr(_batch.lib, "take_transacted")
 """Whether the module reads and writes what transactions say."""
 
 
+sends_one = available and hasattr(_batch.lib, "send_one")
+"""Whether the module sends a single message in one call."""
+
+
 bypasses = tells_runs and hasattr(_batch.lib, "take_apart")
 """Whether bodies can pass the engine by (`bypass`): the module knows how."""
 
@@ -285,6 +289,11 @@ def give_run(run: Run) -> None:
 def state_fields(delivery: Any, state: int, fields: bytes) -> None:
     """State `state`, whose fields are encoded in `fields`."""
     _batch.lib.state_fields(delivery, state, fields, len(fields))
+
+
+def send_one(pn_link: Any, tag: bytes, data: bytes) -> Any:
+    """Send one message over a link; its delivery."""
+    return _batch.lib.send_one(pn_link, tag, len(tag), data, len(data))
 
 
 def settle_all(deliveries: list[Any], state: int) -> None:

@@ -65,10 +65,6 @@ class Sender(Link):
         """Of the peer's credit, what is for messages that are begun, or wait in the shell for that to end."""
         self._begun_delivery: Any = None
         self._begun_settled = False
-        self._tag_buffer = ffi.new("char[]", 32)
-        self._tag_view = ffi.buffer(self._tag_buffer)
-        self._tag_span = ffi.new("pn_bytes_t *", (8, self._tag_buffer))
-        self._tag = self._tag_span[0]
 
     def send(
         self,
@@ -93,17 +89,15 @@ class Sender(Link):
         """
         if self.closed:
             return 0
-        size = len(tag)
-        if size == 8:
-            self._tag_view[0:8] = tag
-            delivery = _pn_delivery(self._pn, self._tag)
-        else:
-            delivery = _pn_delivery(self._pn, (size, ffi.from_buffer(tag)))
-        if txn_id is not None:
-            write_outcome(delivery, Transactional(txn_id))
         pn = self._pn
-        _pn_link_send(pn, data, len(data))
-        _pn_link_advance(pn)
+        if txn_id is None and batch.sends_one:
+            delivery = batch.send_one(pn, tag, data)
+        else:
+            delivery = _pn_delivery(pn, (len(tag), ffi.from_buffer(tag)))
+            if txn_id is not None:
+                write_outcome(delivery, Transactional(txn_id))
+            _pn_link_send(pn, data, len(data))
+            _pn_link_advance(pn)
         self.credit -= 1
         if settled:
             _pn_delivery_settle(delivery)
@@ -112,6 +106,12 @@ class Sender(Link):
         self._unsettled[handle] = delivery
         self._deliveries[delivery] = (self, handle, context)
         return handle
+
+    def send_one(self, data: bytes, tag: bytes, context: Any) -> int:
+        """`send_all` of a single message; returns its handle."""
+        if len(data) < BODY_MIN or not self.connection._batches:
+            return self.send(data, tag, context)
+        return self.send_all([data], tag, (context,))[0]
 
     def send_all(self, bodies: list[bytes], tags: bytes, contexts: Sequence[Any]) -> Sequence[int]:
         """`send` many messages, unsettled and of no transaction.

@@ -153,6 +153,15 @@ class Executor:
 
     def _send(self, consumer: Consumer, outlet: DeliveryLink, messages: list[Message]) -> None:
         exact = consumer.reports_presented
+        if len(messages) == 1:
+            (message,) = messages
+            data = message.body
+            assert data is not None
+            if message.count or message.flagged:
+                data = _redelivered(data, message, exact)
+            message.body = None
+            message.handle = outlet.link.send_one(data, _TAG(message.seq), message)
+            return
         bodies: list[bytes] = []
         for message in messages:
             data = message.body
