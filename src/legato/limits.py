@@ -59,6 +59,14 @@ would be in the way of the next message that somebody sends and waits for."""
 UNAWAITED_FACTS_MAX = 256
 """More of their facts than this do not wait."""
 
+SMALL_COMMIT_FACTS = 256
+"""While a commit of no more facts is out, and of fewer bytes than `JOURNALED_BYTES`, what peers send may wait for its
+end, to be handled together."""
+SMALL_READ_BYTES = 4096
+"""If it is less than this, for each peer."""
+SMALL_READ_WAIT_S = 0.002
+"""And no longer than this."""
+
 DELIVERY_BYTES_IN_ONE_GO = 256 << 10
 """A consumer is given no more before its socket has taken that: the first message must not wait for the last, and
 large ones must not pile up in memory."""

@@ -20,6 +20,7 @@ from legato.server.access.access import Access
 from legato.server.client_description import ClientDescription
 from legato.server.config.configuration import Config
 from legato.server.connections.handshake import Handshake
+from legato.server.connections.small_reads import SmallReads
 from legato.server.connections.turns import Turns, Usage
 from legato.server.identity.authentication import Authentication
 from legato.server.identity.mechanisms import BY_PASSWORD
@@ -50,6 +51,7 @@ class Host(shell.Shell, Protocol):
     access: Access
     accounts: Accounts
     turns: Turns
+    small_reads: SmallReads
     internal_errors: int
 
     def block(self, peer: shell.Peer, blocked: bool) -> None:
@@ -179,7 +181,16 @@ class Peer(asyncio.Protocol):
         if self.ended or not self._service.may_serve():
             return
         self._unmeasured_bytes += len(data)
+        if self.opened and not self._busy:
+            data = self._service.small_reads.due(self, data)
+            if not data:
+                return
         self._take(lambda: self._take_in(data))
+
+    def take(self, data: bytes) -> None:
+        """Handle what came while a commit was out."""
+        if not self.ended and self._service.may_serve():
+            self._take(lambda: self._take_in(data))
 
     def _note_usage(self, began_ms: int) -> int:
         """It was served; returns for how long."""
@@ -438,6 +449,7 @@ class Peer(asyncio.Protocol):
         self._last = last
         self._events = [last]
         self._received.clear()
+        self._service.small_reads.give_up(self)
         self._wait_for_turn()
 
     def timed_out(self, events: list[Event]) -> None:
@@ -446,6 +458,8 @@ class Peer(asyncio.Protocol):
 
     def _end_with(self, last: Callable[[], list[Event]]) -> None:
         """Nothing more comes: what did is handled first."""
+        if kept := self._service.small_reads.give_up(self):
+            self.take(kept)
         if not self.ended:
             self._take(last)
 

@@ -11,6 +11,7 @@ from legato import limits
 from legato.core.broker import Broker
 from legato.core.records import Batch
 from legato.errors import CommitTooLargeError, StoreError, StoreFullError
+from legato.server.connections.small_reads import SmallReads
 from legato.server.messages.executor import Executor
 from legato.server.shell import Peer, Shell
 from legato.server.storage.invariant_check import InvariantCheck
@@ -49,6 +50,7 @@ class Commits:
         store: Committer,
         loop: asyncio.AbstractEventLoop,
         upkeep: Upkeep,
+        small_reads: SmallReads,
         fatal: Callable[[StoreError], None],
         invariants: InvariantCheck | None = None,
         observe: Callable[[Batch, float], None] | None = None,
@@ -59,6 +61,7 @@ class Commits:
         self._executor = executor
         self._loop = loop
         self._upkeep = upkeep
+        self._small_reads = small_reads
         self._fatal = fatal
         self._invariants = invariants
         self._observe = observe
@@ -77,6 +80,8 @@ class Commits:
         """They have waited for as long as they may."""
         self._waits_for_room = False
         """What is to be stored next stores no message, and there was no room even for that."""
+        self._gathers_all = False
+        """What peers sent while a commit was out is being handled: the next one takes all of it."""
 
     def when_durable(self, peer: Peer, then: Callable[[], None]) -> None:
         """Tell `peer` something once everything that was asked so far is durable: at once if it is."""
@@ -113,6 +118,8 @@ class Commits:
 
     def submit(self) -> None:
         """Have what was gathered stored, unless a batch is out already, or what was gathered may wait."""
+        if self._gathers_all:
+            return
         shell, broker = self._shell, self._broker
         if not (self._waited or shell.ending or self._until_durable) and broker.may_wait:
             if self._company is None:
@@ -131,6 +138,8 @@ class Commits:
                 if self._observe is not None:
                     self._submitted_s = time.perf_counter()
                 self._writer.submit(batch)
+                if _is_small(batch):
+                    self._small_reads.begin()
                 return
             self._committed()
             self._executor.perform(broker.take_effects())
@@ -195,6 +204,11 @@ class Commits:
         else:
             self._fatal(error)
             return
+        self._gathers_all = True
+        try:
+            self._small_reads.end()
+        finally:
+            self._gathers_all = False
         shell.advance()
 
     def _go_on(self) -> None:
@@ -208,3 +222,10 @@ class Commits:
         if self._company is not None:
             self._company.cancel()
         self._writer.close()
+
+
+def _is_small(batch: Batch) -> bool:
+    """Whether its commit ends soon, as far as that goes by what it holds."""
+    if len(batch.facts) > limits.SMALL_COMMIT_FACTS or batch.chunks or batch.runs:
+        return False
+    return sum(map(len, batch.bodies)) < limits.JOURNALED_BYTES

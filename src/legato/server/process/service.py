@@ -33,6 +33,7 @@ from legato.server.config.group_maps import last_group_map
 from legato.server.config.restart import given, take, tell_restart
 from legato.server.connections.handshake import Handshake
 from legato.server.connections.reconnect_pacing import ReconnectPacing
+from legato.server.connections.small_reads import SmallReads
 from legato.server.connections.turns import Turns
 from legato.server.identity.audit_trail import AuditTrail
 from legato.server.identity.authentication import Authentication
@@ -202,6 +203,7 @@ class Service:
         self._replicated = replicated
         self._loop = loop = asyncio.get_running_loop()
         self.turns = Turns(loop.call_soon, clock.monotonic_ms)
+        self.small_reads = SmallReads(loop.call_later)
         self.expiry_timers = ExpiryTimers(loop, config.server.reconnect_timeout_s, self.advance)
         self.heartbeats = Heartbeats(
             loop,
@@ -268,6 +270,7 @@ class Service:
             replicated.committer if replicated is not None else store,
             loop,
             self.upkeep,
+            self.small_reads,
             self.fatal,
             invariants,
             observe,
