@@ -542,6 +542,81 @@ size_t step_over_deliveries(const char *bytes, size_t size, size_t at)
     return at;
 }
 
+enum {
+    FLOW_FIELDS_AT = 14,
+    FLOW_FIELDS_MIN = 4,
+    HANDLE = 4,
+    ECHO = 9,
+};
+
+static int is_among(const uint64_t *links, int count, uint64_t link)
+{
+    int low = 0;
+    while (low < count) {
+        int middle = low + (count - low) / 2;
+        if (links[middle] == link)
+            return 1;
+        if (links[middle] < link)
+            low = middle + 1;
+        else
+            count = middle;
+    }
+    return 0;
+}
+
+/* Whether a frame, all of which is there, is a flow as `step_over_usual` takes it: what `_usual_flow` in `frames.py` knows. */
+static int is_usual_flow(const unsigned char *frame, size_t size, const uint64_t *links, int count)
+{
+    static const unsigned char beginning[] = {0x00, 0x53, 0x13, 0xC0};
+    if (size < FLOW_FIELDS_AT || frame[4] != 2 || memcmp(frame + FRAME_HEADER, beginning, sizeof beginning) != 0)
+        return 0;
+    size_t at = FLOW_FIELDS_AT;
+    int fields = frame[at - 1];
+    if (size != at - 1 + frame[at - 2] || fields < FLOW_FIELDS_MIN)
+        return 0;
+    uint64_t channel = (uint64_t)frame[6] << 8 | frame[7];
+    for (int field = 0; field < fields && field <= ECHO; field++) {
+        if (at >= size)
+            return 0;
+        unsigned char code = frame[at++];
+        size_t width;
+        switch (code) {
+        case 0x40: case 0x41: case 0x42: case 0x43: width = 0; break;
+        case 0x52: case 0x56: width = 1; break;
+        case 0x70: width = 4; break;
+        default: return 0;
+        }
+        if (width > size - at || (code == 0x40 && field > 0 && field < HANDLE) || (code == 0x56 && frame[at] > 1))
+            return 0;
+        if (field == HANDLE && code != 0x40) {
+            if (code != 0x43 && code != 0x52 && code != 0x70)
+                return 0;
+            uint32_t handle = width == 4 ? u32(frame + at) : width == 1 ? frame[at] : 0;
+            if (!is_among(links, count, channel << 32 | handle))
+                return 0;
+        } else if (field == ECHO && (code == 0x41 || (code == 0x56 && frame[at] == 1))) {
+            return 0;
+        }
+        at += width;
+    }
+    return 1;
+}
+
+size_t step_over_usual(const char *bytes, size_t size, size_t at, uint32_t frame_bytes_max, const uint64_t *links,
+                       int count)
+{
+    const unsigned char *data = (const unsigned char *)bytes;
+    for (;;) {
+        at = step_over_deliveries(bytes, size, at);
+        if (at >= size || size - at < FRAME_HEADER)
+            return at;
+        uint32_t frame = u32(data + at);
+        if (frame > size - at || frame > frame_bytes_max || !is_usual_flow(data + at, frame, links, count))
+            return at;
+        at += frame;
+    }
+}
+
 static int has_bytes(const unsigned char *data, size_t begin, size_t end, const char *wanted, size_t size)
 {
     while (size > 0 && begin + size <= end) {

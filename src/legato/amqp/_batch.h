@@ -105,6 +105,11 @@ int inspect_frames(const char *data, size_t size, size_t at, uint64_t *skip, uin
    `size` or more if there is none, or where one begins of which less is there than its descriptor. */
 size_t step_over_deliveries(const char *data, size_t size, size_t at);
 
+/* The same, and over whole flows of at most `frame_bytes_max` bytes that are written the usual way, ask for no echo, and
+   are of a session or of one of `links`: `count` links in order, each its channel, times 2^32, and its handle. */
+size_t step_over_usual(const char *data, size_t size, size_t at, uint32_t frame_bytes_max, const uint64_t *links,
+                       int count);
+
 /* What messages of one layout have in common, and where they differ: see `codec/shapes.py`. Lengths may be 0. */
 typedef struct {
     const char *prefix, *correlated, *middle, *tail, *forbidden, *forbidden_too, *last_bytes;

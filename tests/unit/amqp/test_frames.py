@@ -5,17 +5,18 @@ from __future__ import annotations
 from itertools import pairwise
 
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from legato.amqp.codec.types import Described, Symbol, UInt
 from legato.amqp.codec.values import decode_value, encode_value
-from legato.amqp.engine import frames
+from legato.amqp.engine import batch, frames
 from legato.amqp.engine.connection import Connection
 from legato.amqp.engine.events import Attached, Closed, Event, SessionBegan, Transfer
 from legato.amqp.engine.frames import Broken, Echo, Errant, Frames
 from legato.amqp.engine.link import Receiver
 from legato.amqp.engine.settings import Settings
+from tests.support.examples import examples
 from tests.unit.amqp.pair import of
 from tests.unit.amqp.test_hostile import (
     ATTACH_RECEIVER,
@@ -147,11 +148,69 @@ def test_a_flow_is_understood_alike_whether_it_is_written_as_usual_or_not(
     flow_frame = b"\x02\x00\x00\x00\x00\x53\x13\xc0%c%c%b%b" % (size, count, body, behind)
     data = OPEN + BEGIN + ATTACH_SENDER + (len(flow_frame) + 4).to_bytes(4, "big") + flow_frame
     found = []
-    for read in (frames._usual_flow, lambda data, at, end: None):
+    ways = [(frames._usual_flow, batch.inspects), (frames._usual_flow, False), (lambda data, at, end: None, False)]
+    for read, inspects in ways:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(frames, "_usual_flow", read)
+            patch.setattr(batch, "inspects", inspects)
             found.append([piece for piece in Frames(FRAME_BYTES_MAX).cut(data) if not isinstance(piece, bytes)])
-    assert found[0] == found[1]
+    assert found[0] == found[1] == found[2]
+
+
+FLOW_FIELDS = st.one_of(
+    st.sampled_from([None, True, False, UInt(0), UInt(1), UInt(7), UInt(300)]), st.integers(0, (1 << 32) - 1).map(UInt)
+)
+
+
+@st.composite
+def flows_and_others(draw: st.DrawFn) -> list[bytes]:
+    """What a peer sends in two sessions, most of it flows, some of that not as it should be; as its pieces arrive."""
+    data = BEGIN + ATTACH_SENDER + ATTACH_RECEIVER + frame(0x11, [None, UInt(0), UInt(9), UInt(9)], 1)
+    for _ in range(draw(st.integers(1, 20))):
+        kind, channel = draw(st.integers(0, 9)), draw(st.sampled_from([0, 0, 0, 0, 1, 2]))
+        if kind < 4:
+            windows, handle = [UInt(0), *[UInt(9)] * 3], draw(st.sampled_from([None, UInt(0), UInt(1), UInt(2)]))
+            echo = draw(st.sampled_from([None, False, False, True]))
+            written: list[object] = [*windows, handle, UInt(0), UInt(10), None, None, echo]
+            data += frame(0x13, written[: draw(st.sampled_from([10, 10, 10, 7, 4]))], channel)
+        elif kind < 7:
+            fields: list[object] = [*draw(st.lists(FLOW_FIELDS, max_size=12))]
+            flow_of = bytearray(frame(0x13, fields, channel))
+            for _ in range(draw(st.integers(0, 2))):
+                at = draw(st.integers(4, len(flow_of) - 1))
+                flow_of[at] = draw(st.sampled_from([0, 1, 2, 0x40, 0x41, 0x43, 0x52, 0x56, 0x70, 0x80, 0xC0, 0xFF]))
+            data += flow_of
+        else:
+            attach = [str(draw(st.integers(0, 3))), UInt(draw(st.integers(0, 3))), draw(st.booleans())]
+            others = [EMPTY, TRANSFER, DISPOSITION, DETACH, frame(0x12, attach, channel), frame(0x17, [], channel)]
+            data += draw(st.sampled_from([*others, frame(0x11, [None, UInt(0), UInt(9), UInt(9)], channel)]))
+    cuts = sorted(draw(st.lists(st.integers(0, len(data)), max_size=6)))
+    return [data[begin:end] for begin, end in pairwise((0, *cuts, len(data)))]
+
+
+@pytest.mark.skipif(not batch.steps_over_flows, reason="the module was not compiled, or earlier, or is forbidden")
+@settings(max_examples=examples(300), deadline=None)
+@given(flows_and_others())
+def test_the_compiled_module_finds_what_is_found_without_it(pieces: list[bytes]) -> None:
+    def found(*, compiled: bool) -> list[object]:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(batch, "inspects", compiled)
+            looking = Frames(FRAME_BYTES_MAX)
+            cut: list[object] = [looking.cut(piece) for piece in pieces]
+            return [*cut, looking.begun, looking._links, looking._numbers, looking._held, looking._skip]
+
+    assert found(compiled=True) == found(compiled=False)
+
+
+@pytest.mark.skipif(not batch.steps_over_flows, reason="the module was not compiled, or earlier, or is forbidden")
+def test_flows_of_known_links_are_stepped_over_in_one_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    looking = Frames(FRAME_BYTES_MAX)
+    looking.cut(BEGIN + ATTACH_SENDER + ATTACH_RECEIVER)
+    looked: list[int] = []
+    monkeypatch.setattr(Frames, "_look", lambda _self, _data, at, _end, _channel: looked.append(at))
+    data = (flow(handle=0) + flow(handle=1) + flow() + TRANSFER) * 5
+    assert looking.cut(data + flow(handle=2)) == [data + flow(handle=2)]
+    assert looked == [len(data) + 8]
 
 
 def test_a_usual_flow_needs_no_decoder() -> None:

@@ -121,6 +121,23 @@ def step_over_deliveries(data: bytes, at: int) -> int:
     return found
 
 
+steps_over_flows = inspects and hasattr(_batch.lib, "step_over_usual") and array("Q").itemsize == 8
+"""Whether the module also steps over flows."""
+
+
+def step_over_usual(data: bytes, at: int, frame_bytes_max: int, links: array[int]) -> int:
+    """`step_over_deliveries`, and over flows of the usual form that ask for no echo, of a session or of `links`.
+
+    Args:
+        links: of each its channel, times 2^32, and its handle, in order.
+    """
+    known = _batch.ffi.from_buffer("uint64_t[]", links)
+    found: int = _batch.lib.step_over_usual(
+        _batch.ffi.from_buffer(data), len(data), at, frame_bytes_max, known, len(links)
+    )
+    return found
+
+
 class Run:
     """The buffers of one run; their content is valid until the next call."""
 

@@ -8,6 +8,8 @@ and dispositions are stepped over.
 from __future__ import annotations
 
 import struct
+from array import array
+from bisect import bisect_left, insort
 from collections import deque
 from typing import Any, NamedTuple
 
@@ -41,6 +43,7 @@ _MANDATORY = {
     DETACH: ("detach", {0: "handle"}),
 }
 _MAX_FRAME_SIZE = 2
+_HANDLE_MAX = (1 << 32) - 1
 _HANDLE = 4
 _ECHO = 9
 _SOURCE = 5
@@ -94,6 +97,8 @@ class Frames:
         """Bytes of a frame that are still to come and need not be looked at."""
         self._links: dict[int, dict[int, tuple[str, bool]]] = {}
         """Attached links by channel and handle: name, and whether the peer sends over them."""
+        self._numbers = array("Q")
+        """The same in order: each channel, times 2^32, and handle."""
 
     def cut(self, data: bytes) -> list[bytes | Echo | Errant | Broken]:
         """Bytes for the engine and findings, in order; nothing follows `Broken`."""
@@ -104,7 +109,7 @@ class Frames:
         begin, at, size = 0, self._skip, len(data)
         read = _HEAD.unpack_from
         while at + _HEAD_BYTES <= size:
-            if batch.inspects and (at := batch.step_over_deliveries(data, at)) + _HEAD_BYTES > size:
+            if batch.inspects and (at := self._step_over(data, at)) + _HEAD_BYTES > size:
                 break
             length, offset, channel, zero, ulong, code = read(data, at)
             # Transfers and dispositions, as nearly all peers write them.
@@ -143,6 +148,30 @@ class Frames:
             pieces.append(data[begin:until])
         return pieces
 
+    def _step_over(self, data: bytes, at: int) -> int:
+        if batch.steps_over_flows:
+            return batch.step_over_usual(data, at, self._frame_bytes_max, self._numbers)
+        return batch.step_over_deliveries(data, at)
+
+    def _attach(self, channel: int, handle: int, name: str, *, is_sender: bool) -> None:
+        links = self._links[channel]
+        if handle not in links and 0 <= handle <= _HANDLE_MAX:
+            insort(self._numbers, channel << 32 | handle)
+        links[handle] = (name, is_sender)
+
+    def _detach(self, channel: int, handle: int) -> bool:
+        """Whether there was such a link."""
+        if self._links[channel].pop(handle, None) is None:
+            return False
+        if 0 <= handle <= _HANDLE_MAX:
+            del self._numbers[bisect_left(self._numbers, channel << 32 | handle)]
+        return True
+
+    def _end(self, channel: int) -> None:
+        self._links.pop(channel, None)
+        first = bisect_left(self._numbers, channel << 32)
+        del self._numbers[first : bisect_left(self._numbers, channel + 1 << 32)]
+
     def _look(self, data: bytes, at: int, end: int, channel: int) -> Echo | Errant | Broken | None:
         if data.startswith(_FLOW_BEGINNING, at) and (flow := _usual_flow(data, at, end)) is not None:
             return self._look_at_flow(channel, *flow)
@@ -167,18 +196,19 @@ class Frames:
                 # The engine would end it there, and take it for another one.
                 return Broken("amqp:invalid-field", f"the container id {_NUL}")
         elif code == BEGIN:
+            self._end(channel)
             self._links[channel] = {}
             if fields[0] is None:
                 self.begun.append(channel)
         elif code == END:
-            self._links.pop(channel, None)
+            self._end(channel)
         elif links is None:
             return None
         elif code == ATTACH and isinstance(fields[1], int):
             if "\0" in str(fields[0]) or _has_nul(data, at):
                 return Errant(channel, "amqp:invalid-field", f"the name or an address of an attach {_NUL}")
-            links[fields[1]] = (str(fields[0]), fields[2] is False)
-        elif code == DETACH and isinstance(fields[0], int) and links.pop(fields[0], None) is None:
+            self._attach(channel, int(fields[1]), str(fields[0]), is_sender=fields[2] is False)
+        elif code == DETACH and isinstance(fields[0], int) and not self._detach(channel, int(fields[0])):
             return _unattached(channel, fields[0])
         elif code == FLOW:
             handle = _field(fields, _HANDLE)
