@@ -15,6 +15,10 @@ from legato.replication.patience import Patience
 
 RECORD_BYTES_MAX = 512 << 20
 """Whoever reads a record has it in memory, and nobody else appends while it is on its way."""
+FIRST_ANSWER_S = 0.2
+"""The first attempt of an append waits this long for its answer, each further one twice as long as the one before. A
+moved leader of JetStream drops the append that is in flight, and a primary whose lease ends stops serving; an append
+that was stored all the same is found by its bytes."""
 
 
 class ChainedClaim:
@@ -122,8 +126,9 @@ class ChainedClaim:
     def _store(self, message: bytes, patience: Patience) -> None:
         """Append a message behind the last, however often it has to be tried: always these bytes, on this condition."""
         lacks = 0
+        answer_s = FIRST_ANSWER_S
         while True:
-            attempt_s = patience.attempt_s()
+            attempt_s = min(patience.attempt_s(), answer_s)
             try:
                 stored = self._engine.append(message, self._last, attempt_s)
                 if stored != self._last + 1:
@@ -134,6 +139,7 @@ class ChainedClaim:
             except LogUnavailableError as reason:
                 patience.spent_by(reason)
                 patience.pause()
+                answer_s *= 2
                 continue
             except AppendRefused:
                 pass

@@ -8,7 +8,7 @@ from typing import TypeVar
 from legato.errors import LogUnavailableError
 
 ATTEMPT_S = 2.0
-"""An attempt waits this long for an answer: a moved leader of JetStream drops the append that is in flight."""
+"""An attempt waits this long for an answer."""
 PAUSE_S = 0.05
 """Between two attempts; servers that have no leader refuse at once."""
 

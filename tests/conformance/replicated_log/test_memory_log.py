@@ -10,7 +10,7 @@ import pytest
 from legato.errors import ConfigError, FencedError, LogDamagedError, LogError, LogFormatError, LogUnavailableError
 from legato.replication.envelopes import group_key, seal
 from legato.replication.log import BEGINNING, ReplicatedLog
-from legato.replication.memory import MemoryServers
+from legato.replication.memory import MemoryEngine, MemoryServers
 from tests.conformance.replicated_log.log import ARRIVAL_S, LogTests, claim, data_of, read_all, take
 from tests.support.log_history import Workers, check
 
@@ -43,6 +43,25 @@ def test_an_append_that_was_lost_is_repeated(servers: MemoryServers) -> None:
     writer = claim(servers.log("orders"))
     servers.lose_requests(3)
     writer.append(b"one")
+    assert data_of(read_all(servers.log("orders"))) == [b"epoch", b"one"]
+
+
+def test_an_append_that_nobody_answers_is_asked_for_again_within_a_lease(
+    servers: MemoryServers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A moved leader drops what is in flight; the primary waited for longer than its lease, and was taken over from."""
+    monkeypatch.setattr("legato.replication.patience.ATTEMPT_S", 3600.0)
+    writer = claim(servers.log("orders"))
+    append, waits = MemoryEngine.append, iter([True])
+
+    def drop_the_first(engine: MemoryEngine, data: bytes, after: int, timeout_s: float) -> int:
+        if next(waits, False):
+            threading.Event().wait(timeout_s)
+            raise LogUnavailableError("the append was dropped")
+        return append(engine, data, after, timeout_s)
+
+    monkeypatch.setattr(MemoryEngine, "append", drop_the_first)
+    writer.submit(b"one").result(ARRIVAL_S)
     assert data_of(read_all(servers.log("orders"))) == [b"epoch", b"one"]
 
 
