@@ -78,6 +78,9 @@ class Peer(Protocol):
     slow_consumers: int
     amqp: Connection
 
+    def hear_kept(self) -> None:
+        """Handle what it sent while a commit was out, if that waits for the commit's end."""
+
     def timed_out(self, events: list[Event]) -> None:
         """Handle the engine's `events` that are due to time."""
 

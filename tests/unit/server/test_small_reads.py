@@ -17,6 +17,8 @@ from legato.server.process.service import Service
 from tests.support.stopwatch import Watch
 from tests.unit.server.test_service_time import serving
 
+EMPTY_FRAME = b"\0\0\0\x08\2\0\0\0"
+
 
 class Reader:
     """Notes what it is given."""
@@ -128,3 +130,28 @@ def test_a_peer_is_heard_at_the_end_of_the_commit_or_before_it_ends_itself(ends:
         return containers
 
     assert asyncio.run(story()) == ["", "there"]
+
+
+def test_a_peer_that_was_heard_while_a_commit_was_out_is_not_silent() -> None:
+    """A broker that was stopped for a while looks at the time as soon as it reads what came meanwhile."""
+
+    async def story() -> bool:
+        clock = Watch()
+        service = serving(clock)
+        service.config.server.idle_timeout_ms = 1_000
+        peer, client = Peer(service), Connection(server=False, settings=Settings(container_id="there"))
+        client.open()
+        peer.data_received(client.data_to_send())
+        service.peers.add(peer)
+        assert peer.opened
+        peer.amqp.tick(clock.monotonic_ms())
+        clock.ms += 10_000
+        service.small_reads.begin()
+        peer.data_received(EMPTY_FRAME)
+        peer.due_ms = 0
+        service._ticking._keep_alive()
+        ended = peer.ended
+        service.abort()
+        return ended
+
+    assert not asyncio.run(story())

@@ -192,6 +192,11 @@ class Peer(asyncio.Protocol):
         if not self.ended and self._service.may_serve():
             self._take(lambda: self._take_in(data))
 
+    def hear_kept(self) -> None:
+        """See `shell.Peer`."""
+        if kept := self._service.small_reads.give_up(self):
+            self.take(kept)
+
     def _note_usage(self, began_ms: int) -> int:
         """It was served; returns for how long."""
         now_ms = self._service.clock.monotonic_ms()
@@ -426,6 +431,8 @@ class Peer(asyncio.Protocol):
     def connection_lost(self, exc: BaseException | None) -> None:
         # Its end may wait for a turn: until then nothing is written.
         self._transport = None
+        # What it attaches there counts for its user until the end below.
+        self.hear_kept()
         if self._expiry is not None:
             self._expiry.cancel()
         if self._slowed is not None:
@@ -458,8 +465,7 @@ class Peer(asyncio.Protocol):
 
     def _end_with(self, last: Callable[[], list[Event]]) -> None:
         """Nothing more comes: what did is handled first."""
-        if kept := self._service.small_reads.give_up(self):
-            self.take(kept)
+        self.hear_kept()
         if not self.ended:
             self._take(last)
 

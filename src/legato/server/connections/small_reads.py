@@ -67,6 +67,7 @@ class SmallReads:
 
     def _release(self) -> None:
         kept = self._kept
-        while kept:
-            reader = next(iter(kept))
-            reader.take(kept.pop(reader))
+        for reader in list(kept):
+            # Of one that another one's bytes have ended nothing is kept any more.
+            if (data := kept.pop(reader, None)) is not None:
+                reader.take(data)

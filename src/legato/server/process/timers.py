@@ -101,6 +101,10 @@ class Ticking:
             for peer in list(self._shell.peers):
                 now_ms = self._shell.clock.monotonic_ms()
                 if now_ms >= peer.due_ms and peer.opened and not peer.ended:
+                    # Who was heard is not silent, though the engine has not got it yet.
+                    peer.hear_kept()
+                    if peer.ended:
+                        continue
                     latest_ms = now_ms + KEEPALIVE_EVERY_MS
                     peer.due_ms = min(peer.amqp.tick(now_ms) or latest_ms, latest_ms)
                     self._executor.touched.add(peer)
