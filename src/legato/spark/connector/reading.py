@@ -22,6 +22,7 @@ from legato.errors import JMSError
 from legato.quoting import quoted, sentence
 from legato.spark.connector.freed_memory import keep_freed_memory
 from legato.spark.connector.offsets import Range
+from legato.spark.connector.quick_acknowledgements import acknowledge_at_once
 from legato.spark.connector.requests import Patience, Requests
 from legato.spark.connector.spared_collections import spare_collections
 
@@ -123,6 +124,7 @@ def bulk_client(uri: Uri, host: str, told: dict[str, Any]) -> Iterator[flight.Fl
     if not told["port"]:
         raise flight.FlightUnavailableError("the broker could not start its process for reading in bulk; see its log")
     spare_collections()
+    acknowledge_at_once()
     key = str(uri), location_of(host, told["port"], tls=told["tls"])
     client = _clients.get(key)
     if client is None:
