@@ -35,7 +35,7 @@ from tests.support.stores import raw
 from tests.unit.store.steps import Draw
 from tests.unit.store.test_lmdb_against_model import LmdbAgainstModel
 
-SEEDS = {"sinks and topics": 42, "pipelines": 58, "large messages": 124, "duplicate ids": 40}
+SEEDS = {"sinks and topics": 42, "pipelines": 72, "large messages": 124, "duplicate ids": 40}
 STEPS = 1_500
 
 

@@ -131,7 +131,9 @@ def test_heartbeats_of_many_connections_are_seen_to_in_steps() -> None:
             return 0
 
         amqp = SimpleNamespace(tick=tick, take_events=list)
-        return SimpleNamespace(amqp=amqp, due_ms=0, opened=True, ended=False, measure=lambda: None)
+        return SimpleNamespace(
+            amqp=amqp, due_ms=0, opened=True, ended=False, measure=lambda: None, hear_kept=lambda: None
+        )
 
     works = Works()
     shell: Any = SimpleNamespace(
