@@ -88,11 +88,29 @@ class Workers:
         self._stopping.set()
         self._join(self._claimants)
         log = self._new_log()
+        self._finish(log)
         self._last = log.last(CALL_S)
         log.close()
         self._claimed.set()
         self._join(self._followers)
         return self.history
+
+    def _finish(self, log: ReplicatedLog) -> None:
+        """Append a whole record behind all: the parts of one that a claimant left would never come to followers."""
+        place, epoch = BEGINNING, 0
+        while True:
+            try:
+                reading = log.read(place, timeout_s=CALL_S)
+                place = reading.end
+                epoch = max([epoch, *(decode(record.data).epoch for record in reading.records)])
+                if reading.drained:
+                    first = Entry(epoch + 1, "the last", 0, b"").encode()
+                    claim = log.claim(first, place, CALL_S)
+                    self._acknowledged(claim.began.position, first)
+                    claim.close()
+                    return
+            except LogDamagedError as error:
+                self._mend(log, error)
 
     def _join(self, threads: Sequence[threading.Thread]) -> None:
         for thread in threads:

@@ -12,7 +12,7 @@ from legato.replication.envelopes import group_key, seal
 from legato.replication.log import BEGINNING, ReplicatedLog
 from legato.replication.memory import MemoryEngine, MemoryServers
 from tests.conformance.replicated_log.log import ARRIVAL_S, LogTests, claim, data_of, read_all, take
-from tests.support.log_history import Workers, check
+from tests.support.log_history import Entry, Workers, check
 
 pytestmark = pytest.mark.usefixtures("fast_checks")
 
@@ -337,3 +337,14 @@ def test_claimants_and_followers_agree_whatever_happens(seed: int) -> None:
     records = read_all(log)
     assert records
     assert check(history, records) == []
+
+
+def test_followers_come_to_the_end_of_a_log_that_ends_with_a_part_of_a_record(servers: MemoryServers) -> None:
+    """A claimant that left while it appended a large one, and nobody claimed behind it: they waited for minutes."""
+    workers = Workers(lambda: servers.log("orders"), 0)
+    former = servers.log("orders").claim(Entry(1, "former", 0).encode(), BEGINNING)
+    *parts, _ = seal(group_key("orders"), bytes(8), bytes(3000), former.position.digest, 1 << 10)
+    for message, _digest in parts:
+        servers.let_in(message)
+    workers.start(claimants=0, followers=1)
+    assert workers.stop().errors == []
