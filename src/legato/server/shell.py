@@ -79,7 +79,7 @@ class Peer(Protocol):
     amqp: Connection
 
     def hear_kept(self) -> None:
-        """Handle what it sent while a commit was out, if that waits for the commit's end."""
+        """Handle its small reads that wait for the end of a commit."""
 
     def timed_out(self, events: list[Event]) -> None:
         """Handle the engine's `events` that are due to time."""

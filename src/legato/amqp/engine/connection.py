@@ -105,8 +105,8 @@ class Connection:
         """Sessions by the channel that the peer uses for them."""
         self._sessions: dict[Any, Session] = {}
         self._links: dict[Any, Link] = {}
-        self._links_in_vain = 0
-        """Of sessions that we have ended."""
+        self._late_links = 0
+        """How many links the peer attached to sessions that we had ended."""
         self._links_kept_bytes = 0
         """What their attaches take in memory, about."""
         self._open_kept_bytes = 0
@@ -599,8 +599,8 @@ class Connection:
             session = self._sessions.get(lib.pn_link_session(pn_link))
             if session is None or session.closed:
                 # The peer may not have heard of it; but the engine keeps each link until the connection ends.
-                self._links_in_vain += 1
-                if self._links_in_vain > limits.MAX_LINKS_PER_SESSION:
+                self._late_links += 1
+                if self._late_links > limits.MAX_LINKS_PER_SESSION:
                     raise ProtocolError(
                         "links are attached to a session that has ended", "amqp:resource-limit-exceeded"
                     )

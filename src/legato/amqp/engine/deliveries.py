@@ -129,14 +129,8 @@ class Deliveries:
             outcome = read_outcome(delivery, state)
             txn_id = outcome.txn_id if isinstance(outcome, Transactional) else None
         settled = _delivery_settled(delivery)
-        link.credit -= 1
-        link._last_handle = handle = link._last_handle + 1
         _link_advance(pn_link)
-        if settled:
-            _delivery_settle(delivery)
-        else:
-            link._unsettled[handle] = delivery
-        events.append(Transfer(link, handle, tag_bytes, data, settled, txn_id))
+        self._report(link, delivery, data, tag_bytes, txn_id, settled, events)
 
     def on_message(
         self,
@@ -162,13 +156,26 @@ class Deliveries:
         if link.credit <= 0:
             self._refuse_transfer(link, delivery, events)
             return
+        self._report(link, delivery, data, tag if link.reads_tags else b"", txn_id, settled, events)
+
+    @staticmethod
+    def _report(
+        link: Receiver,
+        delivery: Any,
+        data: bytes,
+        tag: bytes,
+        txn_id: bytes | None,
+        settled: bool,
+        events: list[Event],
+    ) -> None:
+        """A whole message is the shell's: it uses credit, and has a handle until it is settled."""
         link.credit -= 1
         link._last_handle = handle = link._last_handle + 1
         if settled:
             _delivery_settle(delivery)
         else:
             link._unsettled[handle] = delivery
-        events.append(Transfer(link, handle, tag if link.reads_tags else b"", data, settled, txn_id))
+        events.append(Transfer(link, handle, tag, data, settled, txn_id))
 
     # -- messages of several frames ------------------------------------------------------------------------------
 

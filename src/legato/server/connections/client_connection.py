@@ -188,7 +188,7 @@ class Peer(asyncio.Protocol):
         self._take(lambda: self._take_in(data))
 
     def take(self, data: bytes) -> None:
-        """Handle what came while a commit was out."""
+        """Handle a small read that has waited for a commit."""
         if not self.ended and self._service.may_serve():
             self._take(lambda: self._take_in(data))
 

@@ -1,7 +1,7 @@
-"""Little that peers send while a small commit is out: it is kept until that has ended, and then handled together.
+"""Small reads: bytes of peers that wait for the end of the small commit in flight, and are handled together then.
 
-What is sent meanwhile is stored by the next commit at the earliest. Handled piece by piece it costs a pass through all
-of the broker for each piece, and takes the interpreter from the thread that commits.
+What a peer sends meanwhile is stored by the next commit at the earliest. Handled piece by piece it costs a pass through
+all of the broker for each piece, and takes the interpreter from the thread that commits.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class Reader(Protocol):
 
 
 class SmallReads:
-    """What is kept, for each peer.
+    """The small reads that wait, by peer.
 
     Args:
         call_later: has something called after so many seconds.
@@ -28,17 +28,17 @@ class SmallReads:
 
     def __init__(self, call_later: Callable[[float, Callable[[], None]], object]) -> None:
         self._call_later = call_later
-        self._is_out = False
+        self._in_flight = False
         self._kept: dict[Reader, bytes] = {}
         self._planned = False
 
     def begin(self) -> None:
-        """A small commit is out."""
-        self._is_out = True
+        """A small commit is in flight."""
+        self._in_flight = True
 
     def end(self) -> None:
         """It has ended: what was kept is handled."""
-        self._is_out = False
+        self._in_flight = False
         self._release()
 
     def due(self, reader: Reader, data: bytes) -> bytes:
@@ -46,7 +46,7 @@ class SmallReads:
         before = self._kept.get(reader)
         if before is not None:
             data = before + data
-        if self._is_out and len(data) < limits.SMALL_READ_BYTES:
+        if self._in_flight and len(data) < limits.SMALL_READ_BYTES:
             self._kept[reader] = data
             if not self._planned:
                 self._planned = True
