@@ -116,6 +116,8 @@ def configured(broker_xml: str) -> str:
     changes = {
         r'(<address-setting match="#">)': rf"\1{kinds}",
         r'(<acceptor name="artemis">[^<?]*\?)': r"\1anycastPrefix=queue://;multicastPrefix=topic://;",
+        # By default it cuts its senders off where the disk is nine tenths full, though much is free on a large one.
+        r"<max-disk-usage>[^<]*<": "<max-disk-usage>99<",
     }
     for pattern, replacement in changes.items():
         broker_xml, count = re.subn(pattern, replacement, broker_xml)

@@ -6,7 +6,7 @@ import pytest
 from bench.artemis import configured, creation
 from bench.f8 import pair_options
 
-CREATED = """<core>
+CREATED = """<core><max-disk-usage>90</max-disk-usage>
 <acceptor name="artemis">tcp://127.0.0.1:7?useEpoll=true;protocols=CORE,AMQP</acceptor>
 <address-setting match="activemq.management.#"/><address-setting match="#">
 <address-full-policy>PAGE</address-full-policy></address-setting></core>"""
@@ -30,6 +30,10 @@ def test_plain_addresses_are_queues_and_topics_have_the_prefix_that_legato_knows
     assert "<default-address-routing-type>ANYCAST</default-address-routing-type>" in text
     assert "<default-queue-routing-type>ANYCAST</default-queue-routing-type>" in text
     assert "tcp://127.0.0.1:7?anycastPrefix=queue://;multicastPrefix=topic://;useEpoll=true" in text
+
+
+def test_it_works_on_a_disk_that_is_large_and_nine_tenths_full() -> None:
+    assert "<max-disk-usage>99</max-disk-usage>" in configured(CREATED)
 
 
 def test_a_configuration_that_looks_different_is_refused() -> None:
