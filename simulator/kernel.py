@@ -10,6 +10,10 @@ from typing import Any
 START_US = 1_700_000_000_000_000
 
 
+class ProcessDiedError(BaseException):
+    """A process died while one of its threads was in the midst of something: that thread is unwound."""
+
+
 class Process:
     """Something that can be killed, and stopped for a while: a broker's or a client's operating system process."""
 

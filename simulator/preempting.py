@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from legato.client.links import deliveries, receiver_end, sender_end, session_state
 from simulator.clients import Task
-from simulator.kernel import Kernel
+from simulator.kernel import Kernel, ProcessDiedError
 
 SHARED = (deliveries, receiver_end, sender_end, session_state)
 """Modules whose deques an application's thread and the I/O thread share."""
@@ -34,6 +34,8 @@ class SharedDeque(deque[Any]):
         kernel = self.kernel
         if Task.current is None and kernel.process is not None and kernel.random.random() < CHANCE:
             Task.run_one_of(kernel.process)
+            if not kernel.process.alive:
+                raise ProcessDiedError
 
 
 def preempting(kernel: Kernel) -> list[tuple[ModuleType, str, Any]]:

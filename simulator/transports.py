@@ -20,7 +20,7 @@ from legato.client.links.transport import Transport, _Stopped
 from legato.errors import JMSError, JMSSecurityError
 from simulator.history import History
 from simulator.kernel import Event as Scheduled
-from simulator.kernel import Kernel, Process
+from simulator.kernel import Kernel, Process, ProcessDiedError
 from simulator.network import Network, Pipe
 
 SWITCH_US = (1, 400)
@@ -267,6 +267,8 @@ class SimulatedTransport(Transport):
             self._finish()
         except JMSError as error:
             self._fail(error)
+        except ProcessDiedError:
+            return
         if self.finished and not self.ended:
             self._end()
 
