@@ -163,7 +163,7 @@ class Streams:
             _send_whole(link, parcel)
         del self._running[link]
         if not link.closed:
-            if stream.drain:
+            if stream.drain and not stream.receiver.credit:  # else it was granted since, and is the broker's to use
                 link.drained()
             stream.peer.flush()
             if not stream.peer.paused:
