@@ -24,6 +24,7 @@ from legato.client.failover.uri import parse_uri
 from legato.console.application import Console, Settings, new_token
 from legato.console.brokers import Brokers
 from legato.errors import ConfigError, LegatoError
+from legato.hosts import wrong_host
 from legato.quoting import sentence
 
 log = logging.getLogger("legato.console")
@@ -221,6 +222,8 @@ def address_of(listen: str) -> tuple[str, int]:
         raise ConfigError(
             f"--listen is {listen!r}: give HOST:PORT, such as 127.0.0.1:8080; port 0 is any that is free."
         )
+    if wrong := wrong_host(host):
+        raise ConfigError(f"--listen is {listen!r}: {wrong}.")
     return host.strip("[]") or "127.0.0.1", int(port)
 
 

@@ -11,6 +11,7 @@ import msgspec
 from legato.address_patterns import matches, mixed_word, specificity
 from legato.errors import ConfigError
 from legato.groups.rendezvous import Candidate, winner
+from legato.hosts import wrong_host
 
 FORMAT = 1
 GROUPS_MAX = 4096
@@ -161,6 +162,8 @@ def host_and_port(broker: str) -> tuple[str, int]:
         raise ConfigError(f"The broker {broker[:80]!r} of a group is not HOST:PORT, such as one.example:5672.")
     if not 0 < int(port) <= _PORT_MAX:
         raise ConfigError(f"The broker {broker!r} of a group has no port from 1 to {_PORT_MAX}.")
+    if wrong := wrong_host(host):
+        raise ConfigError(f"The broker {broker[:80]!r} of a group: {wrong}.")
     return host.strip("[]"), int(port)
 
 

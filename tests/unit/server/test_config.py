@@ -108,6 +108,13 @@ def test_a_store_directory_is_needed() -> None:
         ("auth", "failed_logins = { most = 0 }", "failed_logins.most"),
         ("ha", "heartbeat_interval_s = 0", "heartbeat_interval_s"),
         ("ha", 'addresses = ["nowhere"]', "HOST:PORT"),
+        ("ha", 'addresses = ["one..two:5672"]', "1 to 63 characters"),
+        ("ha", 'addresses = ["one:1", "a\\u0000b:2"]', "ha.addresses is 'a.x00b:2': there is a null byte in it"),
+        ("server", f'listen = "{"a" * 64}.example:5672"', "server.listen is .*1 to 63 characters"),
+        ("http", f'listen = "{"a" * 64}.example:9464"', "http.listen is .*1 to 63 characters"),
+        ("replication", f'advertise = "{"a" * 64}:5672"\nservers = "a,b,c"', "replication.advertise is .*1 to 63"),
+        ("ledger", 'directory = "/tmp/a\\u0000b"', "line 2: ledger.directory is .*null byte"),
+        ("tls", 'certificate = "a\\u0000b"\nkey = "x"', "line 2: tls.certificate is .*null byte"),
     ],
 )
 def test_what_cannot_be_used_is_named(tmp_path: Path, section: str, line: str, named: str) -> None:

@@ -13,7 +13,9 @@ import msgspec
 
 from legato.client.failover.contract import CONTRACTS, FailoverContract
 from legato.errors import ConfigError
+from legato.hosts import wrong_host
 from legato.likeness import meant
+from legato.quoting import quoted
 
 PORT_DEFAULT = 5672
 TLS_PORT_DEFAULT = 5671
@@ -249,6 +251,8 @@ def _parse_host(text: str, tls: bool) -> Host:
         )
     if not name or not 0 < port < 65536:
         raise ConfigError(f"The host {text!r} is not of the form name:port with a port from 1 to 65535.")
+    if wrong := wrong_host(name):
+        raise ConfigError(f"The host {quoted(name)} cannot be looked up: {wrong}.")
     return Host(name, port)
 
 

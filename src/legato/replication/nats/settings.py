@@ -6,6 +6,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from legato.errors import ConfigError
+from legato.hosts import wrong_host
 from legato.replication.group_names import check_group
 
 PORT = 4222
@@ -126,6 +127,8 @@ def _address(text: str) -> str:
             f"the address {_without_login(text)!r} of the log's server has a login in it, which logs and lists of "
             "processes would show: give it as a user and a password, or as a file with credentials"
         )
+    if wrong := wrong_host(host):
+        raise ConfigError(f"the address {_without_login(text)!r} of the log's server cannot be used: {wrong}")
     return f"{parts.scheme}://{f'[{host}]' if ':' in host else host}:{port}"
 
 

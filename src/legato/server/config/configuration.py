@@ -17,13 +17,14 @@ import msgspec
 from legato import limits
 from legato.errors import ConfigError
 from legato.ha.watch import ACTIVATION_INTERVAL_S_DEFAULT, HEARTBEAT_INTERVAL_S_DEFAULT
+from legato.hosts import wrong_host
 from legato.server.config.addresses import Addresses
 from legato.server.config.bounds import GeneralUserBounds, OriginBounds, SomeUserBounds, TotalBounds
 from legato.server.config.discovery import split_address
 from legato.server.config.machine_memory import memory_of_machine, share_of_memory
 from legato.server.config.origins import Origins
 from legato.server.config.secret_files import refuse_readable
-from legato.server.config.strictness import check_names, replace_units, sentence_of
+from legato.server.config.strictness import check_names, refuse_null_bytes, replace_units, sentence_of
 
 Positive = Annotated[int, msgspec.Meta(gt=0)]
 Seconds = Annotated[float, msgspec.Meta(gt=0, le=limits.SECONDS_MAX)]
@@ -402,6 +403,8 @@ def _host_and_port(setting: str, value: str, example: str, *, host_needed: bool 
         raise ConfigError(f"{setting} is {value!r}: give HOST:PORT, such as {example}.")
     if int(port) > PORT_MAX:
         raise ConfigError(f"{setting} is {value!r}: the largest port is {PORT_MAX}.")
+    if wrong := wrong_host(host):
+        raise ConfigError(f"{setting} is {value!r}: {wrong}.")
     return host.strip("[]"), int(port)
 
 
@@ -458,6 +461,7 @@ def load(
         if not colon or not name:
             raise ConfigError("--user takes NAME:PASSWORD.")
         _section(raw, "auth", origins).setdefault("users", {})[name] = password
+    refuse_null_bytes(raw, origins)
     try:
         config = msgspec.convert(raw, Config, strict=False)
     except msgspec.ValidationError as error:

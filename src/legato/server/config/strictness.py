@@ -75,6 +75,25 @@ def replace_units(given: dict[str, Any], kind: type[msgspec.Struct], origins: Or
             raise ConfigError(f"{origins.of(here)}: {here} is {value!r}: {error}.") from None
 
 
+def refuse_null_bytes(given: Any, origins: Origins, place: str = "") -> None:
+    """See that no text has a null byte, at which the operating system would end the name of a file or a host.
+
+    Args:
+        given, origins, place: as those of `check_names`.
+
+    Raises:
+        ConfigError: one has; the message says where it was written.
+    """
+    if isinstance(given, dict):
+        for name, value in given.items():
+            refuse_null_bytes(value, origins, f"{place}.{name}" if place else name)
+    elif isinstance(given, list):
+        for value in given:
+            refuse_null_bytes(value, origins, place)
+    elif isinstance(given, str) and "\0" in given:
+        raise ConfigError(f"{origins.of(place)}: {place} is {given!r}: there is a null byte in it.")
+
+
 def _tables(value: Any, kind: Any, place: str) -> Iterator[tuple[dict[str, Any], type[msgspec.Struct], str]]:
     """The tables in the value of a setting, with what each is to become and its place: itself, or those by name."""
     if isinstance(value, dict) and _is_struct(kind):

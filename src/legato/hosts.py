@@ -1,0 +1,21 @@
+"""Names of hosts: what is wrong with one that no resolver takes."""
+
+from __future__ import annotations
+
+LABEL_CHARACTERS_MAX = 63
+"""Between two dots of a name there are at most so many (RFC 1035, 2.3.4)."""
+
+
+def wrong_host(host: str) -> str:
+    """What is wrong with the name of a host or its IP address: a half sentence; empty if a resolver takes it.
+
+    Whether there is such a host is not asked. Python's resolver raises `UnicodeError` or `ValueError` for these, where
+    an unknown host is an `OSError`.
+    """
+    if "\0" in host:
+        return "there is a null byte in it"
+    try:
+        host.encode("idna")
+    except UnicodeError:
+        return f"between two dots of a host's name there are 1 to {LABEL_CHARACTERS_MAX} characters"
+    return ""
