@@ -20,6 +20,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from legato.errors import LogDamagedError, LogUnavailableError
+from legato.processes.child import ProcessError
 from legato.processes.log_servers import LogServer, LogServers
 from legato.replication.log import BEGINNING, Record, ReplicatedLog
 from legato.replication.nats import NatsSettings, open_log
@@ -48,6 +49,7 @@ class Nemesis:
         self._log = log
         self._chance = chance
         self.damage_told = 0
+        self.damaged_not_whole = 0
         self.faults: dict[str, Callable[[], None]] = {
             "kill-leader": lambda: self._kill([self._leader()]),
             "kill-follower": lambda: self._kill([self._follower()]),
@@ -149,6 +151,7 @@ class Nemesis:
         """Flip bits in the messages of one server, let it lead for a while, then replace what it has.
 
         A server that was ended in order has its messages in these files alone; else they are in its Raft log, too.
+        Some bits keep JetStream busy with its own files before it listens: that server never joins, and is replaced.
         """
         struck = self._follower()
         struck.ask_to_stop()
@@ -156,17 +159,24 @@ class Nemesis:
         if blocks := struck.blocks(f"LEGATO_{GROUP}"):
             flip_bits(self._chance.choice(blocks), self._chance)
         struck.start()
-        self.wait_until_whole()
-        self.lead(struck)
+        try:
+            self.wait_until_whole()
+            self._read_from(struck)
+        except (ProcessError, LogUnavailableError):
+            self.damaged_not_whole += 1
+        struck.kill()
+        struck.wipe()
+        struck.start()
+
+    def _read_from(self, damaged: LogServer) -> None:
+        """Read all records while a server leads whose files are damaged, and let another one lead."""
+        self.lead(damaged)
         try:
             read_all(self._log)
         except LogDamagedError:
             self.damage_told += 1
-        if self._leader() is struck:
-            self._log.move_leader(struck.name, CALL_S)
-        struck.kill()
-        struck.wipe()
-        struck.start()
+        if self._leader() is damaged:
+            self._log.move_leader(damaged.name, CALL_S)
 
 
 def flip_bits(file: Path, chance: random.Random, count: int = 19) -> None:
@@ -234,6 +244,7 @@ def run(minutes: float, seed: int, only: Sequence[str] = ()) -> dict[str, object
         "in_doubt_and_there": len({record.data for record in records}.intersection(history.in_doubt)),
         "longest_append_s": round(history.longest_append_s, 1),
         "damage_told": nemesis.damage_told + len(history.damage),
+        "damaged_and_not_whole_again": nemesis.damaged_not_whole,
         "voided": health.voided,
         "wrong": wrong,
     }
@@ -247,6 +258,7 @@ def main() -> int:
     parser.add_argument("--only", default="", help="names of faults, with commas")
     parser.add_argument("--json", type=Path, help="write the result here, too")
     options = parser.parse_args()
+    print(f"seed {options.seed}", file=sys.stderr, flush=True)
     result = run(options.minutes, options.seed, [each for each in options.only.split(",") if each])
     text = json.dumps(result)
     if options.json:
