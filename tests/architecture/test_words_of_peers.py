@@ -20,7 +20,7 @@ OURS = {
     *("self._lost", "self._server.server_address[1]", "after", "sum(waiting.values())", "role"),
     *("self.path", "file", "host", "' '.join(pages)", "error.strerror", "full", "said", "others", "told", "waiting"),
     *("path", "kept", "self._path"),  # of a store
-    *("away", "how_long"),
+    *("away", "how_long", "_reason(error)"),
     *("__version__", "scheme"),
     "'row is left out' if handling == 'skip' else 'body is null'",
     "f' ({escaped(reader.command, WORD_CHARACTERS_MAX)})' if reader.command else ''",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
 import stat
 import time
@@ -88,6 +89,15 @@ def test_a_trail_that_cannot_be_written_is_a_mistake_in_the_configuration(tmp_pa
     refused = Server(tmp_path / "store", "--config", str(tmp_path / "legato.toml")).start()
     assert refused.wait() == 2
     assert "Cannot write the audit trail" in refused.log.read_text()
+
+
+def test_a_pipe_that_nobody_reads_is_a_mistake_too_and_stops_no_broker(tmp_path: Path) -> None:
+    trail = tmp_path / "audit"
+    os.mkfifo(trail, 0o600)
+    (tmp_path / "legato.toml").write_text(f'[audit]\nfile = "{trail}"\n')
+    refused = Server(tmp_path / "store", "--config", str(tmp_path / "legato.toml")).start()
+    assert refused.wait() == 2
+    assert f"Cannot write the audit trail {trail}: it is a pipe, and nobody reads it." in refused.log.read_text()
 
 
 def test_a_trail_that_was_moved_away_is_begun_anew(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import errno
 import json
 import logging
 import os
@@ -25,7 +26,8 @@ LINES_WAITING_MAX = 10_000
 CHARACTERS_MAX = 255
 """Of each text: what peers say is data, and there is no end to it."""
 
-
+_FLAGS = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK
+"""Of opening the file. It may be a pipe: to open one that nobody reads would block."""
 FACTS_PER_S, FACTS_BURST = 10, 100
 """Denials that become facts: whoever knocks at every door must not fill the ledger. The file has all of them."""
 VIEWING = frozenset(("read", "query", "ticket", "assign", "begin", "acknowledge", "release", "publish", "discard"))
@@ -159,7 +161,7 @@ class AuditTrail:
                 lines.append(more)
             try:
                 # Opened each time: whoever keeps old lines elsewhere may move the file away at any time.
-                descriptor = os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+                descriptor = os.open(file, _FLAGS, 0o600)
                 try:
                     os.write(descriptor, "".join(f"{text}\n" for text in lines).encode())
                 finally:
@@ -167,7 +169,7 @@ class AuditTrail:
                 failed = False
             except OSError as error:
                 if not failed:
-                    log.error("! the audit trail %s cannot be written: %s", file, error.strerror)
+                    log.error("! the audit trail %s cannot be written: %s", file, _reason(error))
                 failed = True
             if end:
                 return
@@ -181,9 +183,13 @@ def check_audit_file(file: Path) -> None:
     """
     refuse_readable(file, "The audit trail")
     try:
-        os.close(os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600))
+        os.close(os.open(file, _FLAGS, 0o600))
     except OSError as error:
-        raise ConfigError(f"Cannot write the audit trail {file}: {error.strerror}.") from None
+        raise ConfigError(f"Cannot write the audit trail {file}: {_reason(error)}.") from None
+
+
+def _reason(error: OSError) -> str:
+    return "it is a pipe, and nobody reads it" if error.errno == errno.ENXIO else str(error.strerror)
 
 
 def _cut(value: Any) -> Any:
