@@ -12,6 +12,8 @@ With `--log-bytes` the log keeps so little that whoever was away is seeded over 
 
 Producers send numbered messages and remember which were confirmed. At the end every one of these is received, once and
 in the order of its producer, nothing that was refused is there, and the stores of all brokers have the same content.
+Without `--log-bytes` two others have to say the same (`machine_accounts`): the stream on the servers of the log, read
+without Legato, and Spark's audit of one of the stores.
 """
 
 from __future__ import annotations
@@ -42,6 +44,7 @@ from legato.processes.log_servers import LogServer, LogServers
 from legato.store.content_digest import ContentDigest, content_digest
 from legato.store.environment import DATA_NAME
 from legato.testing.log_servers import log_servers
+from tests.stress.machine_accounts import audit, count_stream, faults_of_audit, faults_of_stream
 from tests.support.server import Server
 
 ROOT = Path(__file__).parents[2]
@@ -52,6 +55,7 @@ PRODUCERS = 2
 CALM_S = 60.0
 """Within so long after a fault messages are confirmed again."""
 QUEUE = "q"
+GROUP = "chaos"
 POINT_S = 10.0
 """So long a fault waits for a broker to come to its point."""
 DAY_S = 86_400
@@ -83,7 +87,7 @@ class Machine:
         self._runs_other = False
         self.way_to_log.__enter__()
         url = ",".join(f"nats://127.0.0.1:{port}" for port in self.way_to_log.ports)
-        replicate = ("--replicate", url, "--group", "chaos", "--config", str(_config(home, log_server)))
+        replicate = ("--replicate", url, "--group", GROUP, "--config", str(_config(home, log_server)))
         self.broker = Server(home / "store", *replicate, environment={VARIABLE: str(home / "orders")})
 
     def seed_over_network(self, url: str, log_bytes: int) -> None:
@@ -390,6 +394,7 @@ def run(
     chance = random.Random(seed)
     done: Counter[str] = Counter()
     problems: list[str] = []
+    told: dict[str, object] = {}
     with (
         log_servers(MACHINES) as servers,
         tempfile.TemporaryDirectory(prefix="machines-") as directory,
@@ -417,10 +422,22 @@ def run(
                 problems += _stalled(producers, name)
             for producer in producers:
                 producer.end()
-            problems += faults_of(producers, received(url))
+            found = received(url)
+            problems += faults_of(producers, found)
             contents = level(machines)
             if len(set(contents)) > 1:
                 problems.append(f"the stores differ: {contents}")
+            if log_bytes is None:
+                stream = count_stream(servers.url, GROUP)
+                confirmed = ((each.number, number) for each in producers for number in each.confirmed)
+                refused = ((each.number, number) for each in producers for number in each.refused)
+                problems += faults_of_stream(stream, confirmed, refused)
+                told["stream"] = {"records": stream.records, "voided": stream.voided, "messages": len(stream.stored)}
+                for machine in machines:
+                    machine.kill_broker()
+                audited = audit(chance.choice(machines).broker.store)
+                problems += faults_of_audit(audited, QUEUE, len(found))
+                told["audit"] = {"facts": audited["facts"], "takeovers": len(audited["takeovers"])}
             seeded = sum(machine.seedings for machine in machines)
             if log_bytes is not None and "wipe-machine" in done and not seeded:
                 problems.append("no broker was seeded: the log kept all that it had to")
@@ -437,6 +454,7 @@ def run(
         "confirmed": sum(len(producer.confirmed) for producer in producers),
         "refused": sum(len(producer.refused) for producer in producers),
         "seeded": seeded,
+        **told,
         "longest_pause_s": round(max(producer.longest_s for producer in producers), 2),
         "problems": problems,
     }
