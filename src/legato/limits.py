@@ -46,6 +46,8 @@ WINDOW_MESSAGES = 8_192
 WINDOW_BYTES = 8 << 20
 LOAD_BYTES = 1 << 20
 """Read of a queue in one go: the others of the broker must not wait for more, and a cache holds it."""
+JOINED_BYTES_MAX = 2048
+"""Neighbours of more bytes each, on average, are not copied to be one."""
 FIRST_LOAD_MESSAGES = 64
 """What is read of a queue first; each further read is twice as much, up to a window."""
 

@@ -1,7 +1,7 @@
 """What every store must do. A store's own test module inherits `StoreTests` and gives it a fixture `store`."""
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import pytest
 
@@ -26,6 +26,7 @@ from legato.core.facts import (
     TransactionCommitted,
     TransactionRolledBack,
 )
+from legato.core.records import StoredRun
 from legato.core.refused_numbers import RefusedNumbers
 from legato.errors import FencedError, StoreError
 from legato.ids import make_txn_id
@@ -66,6 +67,11 @@ def batch_of(epoch: int, *facts: AnyFact, time_us: int = NOW_US, steady_us: int 
         if isinstance(fact, MessageStored) or (isinstance(fact, MessagePublished) and fact.subscriptions)
     ]
     return Batch(epoch, time_us, list(facts), bodies, steady_us=steady_us)
+
+
+def apart(found: Iterable[StoredMessage | StoredRun]) -> list[StoredMessage]:
+    """Messages that were read in runs."""
+    return [message for each in found for message in (each.messages() if isinstance(each, StoredRun) else (each,))]
 
 
 def waiting(store: Store, queue: int = 1) -> list[int]:

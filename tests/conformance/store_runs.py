@@ -1,6 +1,7 @@
 """What every store does with assignments: runs are found and moved as a whole, acknowledged from the front."""
 
 import pytest
+from msgspec.structs import replace
 
 from legato.core.facts import (
     AssignmentAcknowledged,
@@ -11,10 +12,10 @@ from legato.core.facts import (
     MessagesAssigned,
     QueueCreated,
 )
-from legato.core.records import ExpiryPlace, Run
+from legato.core.records import ExpiryPlace, Run, StoredRun
 from legato.errors import StoreError
 from legato.store.base import Store
-from tests.conformance.store import NO_LIMIT, NOW_US, batch_of, body_of, consumed, stored, waiting
+from tests.conformance.store import NO_LIMIT, NOW_US, apart, batch_of, body_of, consumed, stored, waiting
 
 NONE: frozenset[int] = frozenset()
 SOURCE, TARGET, TOPIC, SUBSCRIPTION = 1, 2, 3, 4
@@ -64,6 +65,22 @@ class StoreRunTests:
         self.fill(store, epoch, 1, 2, high + 1, high + 2)
         assert self.runs(store) == [(1, 2)]
         assert self.runs(store, after=high) == [(high + 1, 2)]
+
+    def test_what_is_read_in_runs_is_what_is_read_message_by_message(self, store: Store, epoch: int) -> None:
+        self.fill(store, epoch, *range(1, 9), size=100)
+        self.fill(store, epoch, *range(9, 13), 15, *range(17, 21), size=30)
+        store.commit(batch_of(epoch, *[replace(stored(seq), expires_us=NOW_US + 9) for seq in (21, 22)], stored(23)))
+        self.fill(store, epoch, 24, 25, 26, 27, (1 << 56) + 1)
+        self.fill(store, epoch, *range(28, 36), size=40)
+        # Remembered: within a run, the last one of a run, and of another kind; gone: the first, and within.
+        returned = [MessageReturned(SOURCE, seq, 1, False, 1, "rollback") for seq in (3, 12, 22, 27)]
+        store.commit(batch_of(epoch, *returned, consumed(1), consumed(6)))
+        for after in range(37):
+            for limit in (0, 1, 2, 3, 5, 8, 13, NO_LIMIT):
+                for limit_bytes in (0, 29, 30, 31, 99, 100, 101, 200, 330, NO_LIMIT):
+                    reading = SOURCE, after, limit, limit_bytes
+                    assert apart(store.messages_in_runs(*reading)) == list(store.messages(*reading)), reading
+        assert any(isinstance(each, StoredRun) for each in store.messages_in_runs(SOURCE, 0, NO_LIMIT, NO_LIMIT))
 
     def test_runs_stop_soon_after_the_bytes_are_exceeded(self, store: Store, epoch: int) -> None:
         self.fill(store, epoch, *range(1, 1001), size=200)

@@ -11,17 +11,19 @@
 from __future__ import annotations
 
 from array import array
+from bisect import bisect_left
 from collections import deque
+from collections.abc import Iterator, Sequence
 from heapq import heapify, heappop, heappush
-from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from legato.core.message import Message, MessageRun
 from legato.core.message_states import ARRIVING, AVAILABLE, LEAVE, PUT_BACK, enter
-from legato.core.records import Archive, Run, StoredMessage
+from legato.core.records import Archive, Run, StoredMessage, StoredRun
 from legato.limits import (
     DELIVERY_BYTES_IN_ONE_GO,
     FIRST_LOAD_MESSAGES,
+    JOINED_BYTES_MAX,
     LOAD_BYTES,
     RETURNED_MIN,
     WINDOW_BYTES,
@@ -33,8 +35,6 @@ if TYPE_CHECKING:
 
 RUN_MIN = 4
 """Fewer neighbours that are read from disk are cheaper one by one."""
-JOINED_BYTES_MAX = 2048
-"""Neighbours of more bytes each, on average, are not copied to be one."""
 LANE_SHIFT = 56
 """The bits of a sequence number above these say which lane it is of."""
 PRIORITY_DEFAULT = 4
@@ -48,6 +48,53 @@ def lane_number(priority: int) -> int:
 def lane_priority(number: int) -> int:
     """The priority of the lane of that number."""
     return PRIORITY_DEFAULT if number == 0 else number - 1
+
+
+class _Neighbours:
+    """Plain messages that are read from disk one behind the other, until they join the window."""
+
+    __slots__ = ("ends", "next_seq", "pieces", "size")
+
+    def __init__(self) -> None:
+        self.clear()
+
+    def clear(self) -> None:
+        self.pieces: list[StoredMessage | StoredRun] = []
+        self.ends = array("I")
+        self.size = self.next_seq = 0
+
+    def add(self, message: StoredMessage) -> None:
+        self.pieces.append(message)
+        self.size += len(message.body)
+        self.ends.append(self.size)
+        self.next_seq = message.seq + 1
+
+    def add_run(self, run: StoredRun) -> None:
+        if self.pieces:
+            self.ends.extend([self.size + end for end in run.ends])
+        else:
+            self.ends = run.ends[:]
+        self.pieces.append(run)
+        self.size += len(run.content)
+        self.next_seq = run.last_seq + 1
+
+    def messages(self) -> Iterator[StoredMessage]:
+        """Each of them."""
+        for piece in self.pieces:
+            if isinstance(piece, StoredRun):
+                yield from piece.messages()
+            else:
+                yield piece
+
+    def run(self, queue: Queue) -> MessageRun:
+        """All of them; large ones are not copied to be one."""
+        content: bytes | list[bytes]
+        if self.size >= JOINED_BYTES_MAX * len(self.ends):
+            content = [message.body for message in self.messages()]
+        else:
+            pieces = [piece.content if isinstance(piece, StoredRun) else piece.body for piece in self.pieces]
+            content = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        return MessageRun(queue, self.pieces[0].seq, content, self.ends)
 
 
 class Lane:
@@ -175,48 +222,73 @@ class Lane:
     def load(self, archive: Archive) -> bool:
         """Read the next part of the lane from disk; whether anything came."""
         while self.loaded_seq < self.visible_seq:
-            stored = archive.messages(self.queue.id, self.loaded_seq, self.load_next, LOAD_BYTES)
+            as_runs = self.number == 0 and self.queue.takes_runs
+            read = archive.messages_in_runs if as_runs else archive.messages
+            stored = read(self.queue.id, self.loaded_seq, self.load_next, LOAD_BYTES)
             self.load_next = min(2 * self.load_next, WINDOW_MESSAGES)
             if not stored:
                 self.loaded_seq = self.visible_seq
                 return False
-            neighbours: list[StoredMessage] = []
-            joined_bytes = 0
-            """More are not one run: a consumer is not given more at once."""
-            as_runs = self.number == 0 and self.queue.takes_runs
-            for found in stored:
+            neighbours = _Neighbours()
+            for found in self._readable(stored):
                 if found.seq > self.visible_seq:
                     # Durable, and not announced yet: nothing that may be had is before it.
                     self.loaded_seq = self.visible_seq
                     break
+                if isinstance(found, StoredRun):
+                    self.loaded_seq = found.last_seq
+                    self.window_bytes += len(found.content)
+                    self._add_run(neighbours, found)
+                    continue
                 self.loaded_seq = found.seq
                 if found.seq in self.claimed:
                     continue
                 self.window_bytes += len(found.body)
                 if as_runs and found.seq > self.flag_upto and found.is_plain:
-                    if neighbours and (neighbours[-1].seq != found.seq - 1 or joined_bytes >= DELIVERY_BYTES_IN_ONE_GO):
-                        self._join(neighbours)
-                        joined_bytes = 0
-                    neighbours.append(found)
-                    joined_bytes += len(found.body)
+                    self._end_run(neighbours, found.seq)
+                    neighbours.add(found)
                     continue
                 self._join(neighbours)
-                joined_bytes = 0
                 self.ready.append(self.restored(found))
             self._join(neighbours)
             if self.ready:
                 return True
         return False
 
-    def _join(self, neighbours: list[StoredMessage]) -> None:
-        """Plain neighbours that were read join the window, as a run if they are not few; the list is empty then."""
-        if len(neighbours) < RUN_MIN:
-            self.ready.extend(map(self.restored, neighbours))
+    def _readable(self, stored: Sequence[StoredMessage | StoredRun]) -> Iterator[StoredMessage | StoredRun]:
+        """What was read, with the messages of a run apart if not all of them join the window as they are."""
+        for found in stored:
+            if isinstance(found, StoredRun) and (
+                found.seq <= self.flag_upto
+                or found.last_seq > self.visible_seq
+                or (self.claimed and not self.claimed.isdisjoint(range(found.seq, found.last_seq + 1)))
+            ):
+                yield from found.messages()
+            else:
+                yield found
+
+    def _add_run(self, neighbours: _Neighbours, run: StoredRun) -> None:
+        """A run was read, of which some may be one with those before it."""
+        while True:
+            self._end_run(neighbours, run.seq)
+            count = bisect_left(run.ends, DELIVERY_BYTES_IN_ONE_GO - neighbours.size) + 1
+            if count >= len(run.ends):
+                neighbours.add_run(run)
+                return
+            first, run = run.split(count)
+            neighbours.add_run(first)
+
+    def _end_run(self, neighbours: _Neighbours, seq: int) -> None:
+        """What was read is not one run with `seq`, if there is a gap, or a consumer is not given more at once."""
+        if neighbours.pieces and (neighbours.next_seq != seq or neighbours.size >= DELIVERY_BYTES_IN_ONE_GO):
+            self._join(neighbours)
+
+    def _join(self, neighbours: _Neighbours) -> None:
+        """Plain neighbours that were read join the window, as a run if they are not few; none are left then."""
+        if len(neighbours.ends) < RUN_MIN:
+            self.ready.extend(map(self.restored, neighbours.messages()))
         else:
-            bodies = [found.body for found in neighbours]
-            ends = array("I", accumulate(map(len, bodies)))
-            content = bodies if ends[-1] >= JOINED_BYTES_MAX * len(bodies) else b"".join(bodies)
-            run = MessageRun(self.queue, neighbours[0].seq, content, ends)
+            run = neighbours.run(self.queue)
             self.ready.append(run)
             self.run_messages += run.count - 1
         neighbours.clear()

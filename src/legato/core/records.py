@@ -1,6 +1,10 @@
 """Records of the store: queues, producers, messages, and the batch that one commit adds."""
 
+from __future__ import annotations
+
+from array import array
 from collections.abc import Callable, Mapping, Sequence, Set
+from itertools import pairwise
 from typing import Protocol
 
 import msgspec
@@ -205,6 +209,41 @@ class StoredMessage(msgspec.Struct, gc=False):
         return not (self.count or self.flagged or self.expires_us or self.history)
 
 
+class StoredRun(msgspec.Struct, gc=False):
+    """Waiting messages without gaps that were read together; each is plain (`StoredMessage.is_plain`).
+
+    Args:
+        seq: of the first one.
+        content: their AMQP bytes, one behind the other.
+        ends: where each ends in `content`.
+        stored_us: as that of a message.
+    """
+
+    seq: int
+    content: bytes
+    ends: array[int]
+    stored_us: int = 0
+
+    @property
+    def last_seq(self) -> int:
+        """The sequence of the last one."""
+        return self.seq + len(self.ends) - 1
+
+    def split(self, count: int) -> tuple[StoredRun, StoredRun]:
+        """The first ones, and the others, of which there is one at least."""
+        size = self.ends[count - 1]
+        ends = array("I", [end - size for end in self.ends[count:]])
+        first = StoredRun(self.seq, self.content[:size], self.ends[:count], self.stored_us)
+        return first, StoredRun(self.seq + count, self.content[size:], ends, self.stored_us)
+
+    def messages(self) -> list[StoredMessage]:
+        """Its messages, apart."""
+        return [
+            StoredMessage(seq, self.content[begin:end], stored_us=self.stored_us)
+            for seq, (begin, end) in enumerate(pairwise((0, *self.ends)), self.seq)
+        ]
+
+
 class KeptId(msgspec.Struct, frozen=True, gc=False):
     """A duplicate id that an address remembers: its number there, and the message that had it."""
 
@@ -266,6 +305,11 @@ class Archive(Protocol):
     def messages(self, queue: int, after: int, limit: int, limit_bytes: int) -> Sequence[StoredMessage]:
         """Waiting messages of `queue` with seq > `after` in the same lane, in order: at most `limit`, and no more once
         `limit_bytes` of bodies are exceeded (at least one message if there is any)."""
+
+    def messages_in_runs(
+        self, queue: int, after: int, limit: int, limit_bytes: int
+    ) -> Sequence[StoredMessage | StoredRun]:
+        """The same as `messages`, with some of the plain neighbours together: as they are stored."""
 
     def unread_messages(self, queue: int, seqs: Sequence[int]) -> Sequence[StoredMessage]:
         """Those of `seqs` (ascending) that wait in `queue`, without their bodies."""

@@ -5,9 +5,9 @@ from collections.abc import Iterator, Sequence
 from itertools import repeat
 from typing import Any
 
-from legato.core.records import StoredMessage
+from legato.core.records import StoredMessage, StoredRun
 from legato.errors import StoreCorruptError
-from legato.store.blocks import Block
+from legato.store.blocks import Block, read_plain
 from legato.store.keys import place_key, read_place
 from legato.store.lanes import LANE_SHIFT, lane_of
 
@@ -108,19 +108,57 @@ def read_messages(
     found: list[StoredMessage] = []
     lane_end = (lane_of(after) + 1) << LANE_SHIFT
     for block in blocks_after(cursor, queue, after):
-        begin = block.index_after(after)
-        end = min(block.count, begin + limit - len(found))
-        seqs = block.seqs(begin, end)
-        views = [bodies.read(block.topic, seq) for seq in seqs] if block.topic else block.bodies(begin, end)
-        times = block.expiries[begin:end] or repeat(0)
-        for seq, view, expires_us in zip(seqs, views, times, strict=False):
-            if limit_bytes < 0 or seq >= lane_end:
-                return found
-            found.append(StoredMessage(seq, bytes(view), 0, False, expires_us, block.stored_us))
-            limit_bytes -= len(view)
-        if limit_bytes < 0 or len(found) >= limit:
+        if block.first >= lane_end or limit_bytes < 0 or len(found) >= limit:
             break
+        limit_bytes = _add_messages(found, block, bodies, after, limit - len(found), limit_bytes)
     return found
+
+
+def read_messages_in_runs(
+    cursor: Any, bodies: "SharedBodies", queue: int, after: int, limit: int, limit_bytes: int
+) -> list[StoredMessage | StoredRun]:
+    """See `Archive.messages_in_runs`; without what is remembered of deliveries."""
+    found: list[StoredMessage | StoredRun] = []
+    lane_end = (lane_of(after) + 1) << LANE_SHIFT
+    there = place_at_or_before(cursor, queue, after)
+    while there and limit > 0 and limit_bytes >= 0:
+        owner, first = read_place(cursor.key())
+        if owner != queue or first >= lane_end:
+            break
+        value = cursor.value()
+        plain = read_plain(first, value, after, limit, limit_bytes)
+        if plain is None:
+            before = len(found)
+            limit_bytes = _add_messages(found, Block(queue, first, value), bodies, after, limit, limit_bytes)
+            limit -= len(found) - before
+        for each in plain or ():
+            found.append(each)
+            if isinstance(each, StoredRun):
+                limit -= len(each.ends)
+                limit_bytes -= len(each.content)
+            else:
+                limit -= 1
+                limit_bytes -= len(each.body)
+        there = cursor.next()
+    return found
+
+
+def _add_messages(
+    found: list[Any], block: Block, bodies: "SharedBodies", after: int, limit: int, limit_bytes: int
+) -> int:
+    """Add a block's messages above `after`, at most `limit`, until `limit_bytes` are exceeded; returns what is left of
+    these."""
+    begin = block.index_after(after)
+    end = min(block.count, begin + limit)
+    seqs = block.seqs(begin, end)
+    views = [bodies.read(block.topic, seq) for seq in seqs] if block.topic else block.bodies(begin, end)
+    times = block.expiries[begin:end] or repeat(0)
+    for seq, view, expires_us in zip(seqs, views, times, strict=False):
+        if limit_bytes < 0:
+            break
+        found.append(StoredMessage(seq, bytes(view), 0, False, expires_us, block.stored_us))
+        limit_bytes -= len(view)
+    return limit_bytes
 
 
 class SharedBodies:

@@ -14,12 +14,16 @@ messages that are stored in pieces.
 """
 
 import struct
+import sys
+from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from itertools import accumulate, pairwise
 from typing import NamedTuple
 
+from legato.core.records import StoredMessage, StoredRun
 from legato.errors import StoreCorruptError
+from legato.limits import JOINED_BYTES_MAX
 
 BLOCK_SPAN = (1 << 32) - 1
 """The last sequence of a block is at most this far from its key's."""
@@ -28,6 +32,7 @@ _BODIES = 0
 _REFERENCES = 1
 _EXPIRIES = 1
 _HEADER = struct.Struct(">BBxxIQ")
+_ROW = struct.Struct(">II")
 _TOPIC = struct.Struct(">I")
 _ENTRY_BYTES = 8
 
@@ -284,6 +289,38 @@ def outline(first: int, value: memoryview) -> Outline | None:
         return None
     size = int.from_bytes(value[ends_end - 4 : ends_end])
     return Outline(first + lowest, count, size) if ends_end + size == len(value) else None
+
+
+def read_plain(
+    first: int, value: memoryview, after: int, limit: int, limit_bytes: int
+) -> Sequence[StoredMessage | StoredRun] | None:
+    """What is above `after` in a block without gaps and without expiring messages: at most `limit`, and no more once
+    `limit_bytes` are exceeded. None if the block is of another kind."""
+    tag, flags, rows, stored_us = _HEADER.unpack_from(value)
+    if rows == 1 and tag == _BODIES and not flags:
+        delta, size = _ROW.unpack_from(value, _HEADER.size)
+        body = bytes(value[_HEADER.size + _ROW.size :])
+        if size != len(body):
+            return None
+        return [StoredMessage(first + delta, body, stored_us=stored_us)] if first + delta > after else []
+    whole = outline(first, value)
+    # Large ones would be copied twice: a window does not keep them as one.
+    if whole is None or whole.size >= JOINED_BYTES_MAX * rows:
+        return None
+    if (begin := max(after + 1 - whole.lowest, 0)) >= rows:
+        return []
+    numbers = _HEADER.size + 4 * rows
+    content = numbers + 4 * rows
+    ends = array("I")
+    ends.frombytes(value[numbers + 4 * begin : min(numbers + 4 * (begin + limit), content)])
+    if sys.byteorder == "little":
+        ends.byteswap()
+    if begin:
+        start = int.from_bytes(value[numbers + 4 * begin - 4 : numbers + 4 * begin])
+        content += start
+        ends = array("I", [end - start for end in ends])
+    del ends[bisect_right(ends, limit_bytes) + 1 :]
+    return [StoredRun(whole.lowest + begin, bytes(value[content : content + ends[-1]]), ends, stored_us)]
 
 
 def first_expiry_us(expiries: Sequence[int]) -> int:

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from legato import limits
-from legato.core.records import Attempt, StoredMessage
+from legato.core.records import Attempt, StoredMessage, StoredRun
 from legato.store import values
 from legato.store.changes import KEEP_COUNT
 from legato.store.keys import place_key, read_place
@@ -17,6 +17,23 @@ def add_deliveries(cursor: Any, queue: int, found: Sequence[StoredMessage]) -> N
     for seq in _on_record(cursor, queue, [message.seq for message in found]):
         message = by_seq[seq]
         message.count, message.flagged, message.history = values.decode_delivery(cursor.value())
+
+
+def with_deliveries(
+    cursor: Any, queue: int, found: Sequence[StoredMessage | StoredRun]
+) -> list[StoredMessage | StoredRun]:
+    """Messages and runs (ascending, at least one) with what is remembered of them: runs of which anything is, apart."""
+    completed: list[StoredMessage | StoredRun] = []
+    for each in found:
+        if isinstance(each, StoredRun):
+            there = cursor.set_range(place_key(queue, each.seq))
+            if not there or read_place(cursor.key()) > (queue, each.last_seq):
+                completed.append(each)
+                continue
+        apart = each.messages() if isinstance(each, StoredRun) else [each]
+        add_deliveries(cursor, queue, apart)
+        completed += apart
+    return completed
 
 
 def forget_deliveries(cursor: Any, queue: int, seqs: Sequence[int]) -> None:

@@ -18,13 +18,13 @@ import msgspec
 
 from legato import limits
 from legato.core.facts import Kind, LogRecord
-from legato.core.records import Applied, ExpiryPlace, KeptId, Run, TakenMessage
+from legato.core.records import Applied, ExpiryPlace, KeptId, Run, StoredRun, TakenMessage
 from legato.errors import FencedError, StoreCorruptError, StoreError, StoreFormatError, StoreFullError
 from legato.store import values
 from legato.store.apply import apply_changes, forget_outcomes
 from legato.store.apply_queues import remove_deleted
 from legato.store.base import Batch, Meta, ProducerRecord, QueueRecord, ReadingsFound, StoredMessage, Usage
-from legato.store.block_reader import SharedBodies, find_messages, read_messages
+from legato.store.block_reader import SharedBodies, find_messages, read_messages, read_messages_in_runs
 from legato.store.blocks import RawBlock
 from legato.store.changes import gather
 from legato.store.commit_records import (
@@ -36,7 +36,7 @@ from legato.store.commit_records import (
     encode_log_bytes,
     refuse_unless_next,
 )
-from legato.store.deliveries import add_deliveries
+from legato.store.deliveries import add_deliveries, with_deliveries
 from legato.store.duplicates import find_id, kept_range
 from legato.store.environment import (
     DATA_NAME,
@@ -274,6 +274,22 @@ class LmdbStore:
             if found and txn.stat(databases.deliveries)["entries"]:
                 with txn.cursor(db=databases.deliveries) as cursor:
                     add_deliveries(cursor, queue, found)
+        return found
+
+    def messages_in_runs(
+        self, queue: int, after: int, limit: int, limit_bytes: int
+    ) -> Sequence[StoredMessage | StoredRun]:
+        """See `Store.messages_in_runs`."""
+        databases = self._databases
+        with self._reading() as txn:
+            record = self._record(txn, queue)
+            if record is None or record.kind == Kind.TOPIC:
+                return []
+            with txn.cursor(db=databases.messages) as cursor, txn.cursor(db=databases.messages) as shared:
+                found = read_messages_in_runs(cursor, SharedBodies(shared), queue, after, limit, limit_bytes)
+            if found and txn.stat(databases.deliveries)["entries"]:
+                with txn.cursor(db=databases.deliveries) as cursor:
+                    found = with_deliveries(cursor, queue, found)
         return found
 
     def unread_messages(self, queue: int, seqs: Sequence[int]) -> Sequence[StoredMessage]:

@@ -2,13 +2,15 @@
 
 import copy
 import threading
+from array import array
 from collections.abc import Iterator, Sequence, Set
+from itertools import accumulate
 
 from msgspec.structs import replace
 
 from legato import limits
 from legato.core.facts import AnyFact, EpochBegan, Kind, LogRecord, encode_record
-from legato.core.records import Applied, ExpiryPlace, KeptId, Run, TakenMessage
+from legato.core.records import Applied, ExpiryPlace, KeptId, Run, StoredRun, TakenMessage
 from legato.errors import FencedError, StoreError
 from legato.store.base import NONE_KEPT, Batch, Meta, ProducerRecord, QueueRecord, ReadingsFound, StoredMessage, Usage
 from legato.store.commit_records import CommitRecord, EpochRecord, refuse_unless_next
@@ -119,6 +121,23 @@ class MemoryStore:
                 if limit_bytes < 0:
                     break
             return found
+
+    def messages_in_runs(
+        self, queue: int, after: int, limit: int, limit_bytes: int
+    ) -> Sequence[StoredMessage | StoredRun]:
+        """See `Store.messages_in_runs`."""
+        found: list[StoredMessage | StoredRun] = []
+        neighbours: list[StoredMessage] = []
+        for message in self.messages(queue, after, limit, limit_bytes):
+            last = neighbours[-1] if neighbours else message
+            if not message.is_plain or (last.seq + 1, last.stored_us) != (message.seq, message.stored_us):
+                found += _run_of(neighbours)
+                neighbours.clear()
+            if message.is_plain:
+                neighbours.append(message)
+            else:
+                found.append(message)
+        return found + _run_of(neighbours)
 
     def unread_messages(self, queue: int, seqs: Sequence[int]) -> Sequence[StoredMessage]:
         """See `Store.unread_messages`."""
@@ -290,6 +309,15 @@ class MemoryStore:
 
 def _copy_queue(queue: QueueRecord) -> QueueRecord:
     return replace(queue, lanes=dict(queue.lanes), floors=list(queue.floors))
+
+
+def _run_of(neighbours: Sequence[StoredMessage]) -> list[StoredMessage | StoredRun]:
+    """Their run; nothing if there are none."""
+    if not neighbours:
+        return []
+    bodies = [message.body for message in neighbours]
+    first = neighbours[0]
+    return [StoredRun(first.seq, b"".join(bodies), array("I", accumulate(map(len, bodies))), first.stored_us)]
 
 
 def _copy_message(message: StoredMessage) -> StoredMessage:

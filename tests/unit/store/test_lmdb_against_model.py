@@ -28,6 +28,7 @@ from legato.ids import make_txn_id
 from legato.store.base import Batch, Store
 from legato.store.lmdb import LmdbStore
 from legato.store.memory import MemoryStore
+from tests.conformance.store import apart
 from tests.support.examples import examples
 from tests.support.fused import fuse
 from tests.unit.store.consistency import check_consistent
@@ -282,6 +283,8 @@ class LmdbAgainstModel(RuleBasedStateMachine):
         after = (draw(st.sampled_from(LANES)) << 56) + draw(seqs)
         reading = self.some_queue(draw).queue, after, draw(st.integers(0, 50)), draw(st.integers(0, 50_000))
         assert timeless(self.store, *reading) == timeless(self.model, *reading)
+        for store in (self.store, self.model):
+            assert apart(store.messages_in_runs(*reading)) == list(store.messages(*reading))
 
     def read_what_expired(self, draw: Draw) -> None:
         """Also going on behind any place, and at any time."""

@@ -14,6 +14,7 @@ from legato.core.records import (
     QueueRecord,
     Run,
     StoredMessage,
+    StoredRun,
     TakenMessage,
 )
 from legato.errors import StoreCorruptError, StoreError
@@ -111,6 +112,16 @@ class ReadableArchive:
         """See `Archive.messages`."""
         try:
             return self._archive.messages(queue, after, limit, limit_bytes)
+        except StoreCorruptError as error:
+            self._damaged.note(queue, error)
+            return []
+
+    def messages_in_runs(
+        self, queue: int, after: int, limit: int, limit_bytes: int
+    ) -> Sequence[StoredMessage | StoredRun]:
+        """See `Archive.messages_in_runs`."""
+        try:
+            return self._archive.messages_in_runs(queue, after, limit, limit_bytes)
         except StoreCorruptError as error:
             self._damaged.note(queue, error)
             return []
