@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 LABEL_CHARACTERS_MAX = 63
-"""Between two dots of a name there are at most so many (RFC 1035, 2.3.4)."""
+"""Between two dots of a name there are at most so many, as it is written in ASCII (RFC 1035, 2.3.4)."""
 
 
 def wrong_host(host: str) -> str:
@@ -16,6 +16,8 @@ def wrong_host(host: str) -> str:
         return "there is a null byte in it"
     try:
         host.encode("idna")
-    except UnicodeError:
+    except UnicodeError as error:
+        if "label" not in str(error):
+            return "it has a character that no host's name has"
         return f"between two dots of a host's name there are 1 to {LABEL_CHARACTERS_MAX} characters"
     return ""

@@ -56,6 +56,8 @@ def test_a_uri_never_shows_its_password() -> None:
         ("amqp://a?zzz=1", r"'zzz' is unknown. Known are allow_insecure_plain, "),
         (f"amqp://a,{'b' * 64}.example", "cannot be looked up: between two dots"),
         ("amqp://one..two", "one..two cannot be looked up"),
+        (f"amqp://{'ü' * 60}", "cannot be looked up: between two dots"),
+        ("amqp://one\ud800", "cannot be looked up: it has a character that no host's name has"),
         ("amqp://a\0b", r"'a.x00b' cannot be looked up: there is a null byte"),
         ("amqp://a?prefetch=many", "prefetch"),
         ("amqp://a?prefetch=-1", "prefetch"),
