@@ -126,7 +126,7 @@ def read_messages_in_runs(
         if owner != queue or first >= lane_end:
             break
         value = cursor.value()
-        plain = read_plain(first, value, after, limit, limit_bytes)
+        plain = read_plain(queue, first, value, after, limit, limit_bytes)
         if plain is None:
             before = len(found)
             limit_bytes = _add_messages(found, Block(queue, first, value), bodies, after, limit, limit_bytes)

@@ -292,10 +292,16 @@ def outline(first: int, value: memoryview) -> Outline | None:
 
 
 def read_plain(
-    first: int, value: memoryview, after: int, limit: int, limit_bytes: int
+    queue: int, first: int, value: memoryview, after: int, limit: int, limit_bytes: int
 ) -> Sequence[StoredMessage | StoredRun] | None:
     """What is above `after` in a block without gaps and without expiring messages: at most `limit`, and no more once
-    `limit_bytes` are exceeded. None if the block is of another kind."""
+    `limit_bytes` are exceeded. None if the block is of another kind.
+
+    Raises:
+        StoreCorruptError: it is not what was written.
+    """
+    if len(value) < _HEADER.size + _ROW.size:
+        return None
     tag, flags, rows, stored_us = _HEADER.unpack_from(value)
     if rows == 1 and tag == _BODIES and not flags:
         delta, size = _ROW.unpack_from(value, _HEADER.size)
@@ -315,8 +321,11 @@ def read_plain(
     ends.frombytes(value[numbers + 4 * begin : min(numbers + 4 * (begin + limit), content)])
     if sys.byteorder == "little":
         ends.byteswap()
-    if begin:
-        start = int.from_bytes(value[numbers + 4 * begin - 4 : numbers + 4 * begin])
+    start = int.from_bytes(value[numbers + 4 * begin - 4 : numbers + 4 * begin]) if begin else 0
+    # What sends them trusts these.
+    if start > ends[0] or ends[-1] > whole.size or list(ends) != sorted(ends):
+        raise StoreCorruptError(f"block {first} of queue {queue} is not what was written")
+    if start:
         content += start
         ends = array("I", [end - start for end in ends])
     del ends[bisect_right(ends, limit_bytes) + 1 :]
