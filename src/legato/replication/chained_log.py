@@ -7,7 +7,7 @@ from typing import Final
 from legato.errors import FencedError, LogTrimmedError
 from legato.replication.chain import Chain, diverged
 from legato.replication.chained_claim import RECORD_BYTES_MAX, ChainedClaim
-from legato.replication.chained_following import ChainedFollowing
+from legato.replication.chained_following import FILL_BYTES, ChainedFollowing
 from legato.replication.engine import Engine
 from legato.replication.envelopes import group_key, unseal
 from legato.replication.gapless import CHECK_PAUSE_S, altered, read_on, unsettled
@@ -52,7 +52,14 @@ class ChainedLog:
         """As `ReplicatedLog.claim`."""
         patience = self._patience(timeout_s)
         patience.insist(self._engine.vouch)
-        records, chain, _ = self._read(after, 1, patience)
+        chain = self._chain(after, patience)
+        last = patience.insist(self._engine.bounds).last
+        records: list[Record] = []
+        while chain.looked_at < last and not records:
+            # Parts of a commit that nobody completed may be hundreds of MiB: the time is for each piece.
+            piece = self._patience(timeout_s)
+            records = chain.feed(read_on(self._engine, chain.looked_at + 1, last, FILL_BYTES, piece))
+        self._count_voided(chain)
         if records or (seen is not None and chain.looked_at > seen):
             raise FencedError(f"the log of the group {self.group} goes on behind record {after.sequence}")
         claim = ChainedClaim(self._engine, self._key, chain.looked_at, chain.tip, self._closed)

@@ -3,11 +3,14 @@
 import random
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from types import SimpleNamespace
 
 import pytest
 
 from legato.errors import ConfigError, FencedError, LogDamagedError, LogError, LogFormatError, LogUnavailableError
+from legato.replication import chained_log, patience
+from legato.replication.engine import Message
 from legato.replication.envelopes import group_key, seal
 from legato.replication.log import BEGINNING, ReplicatedLog
 from legato.replication.memory import MemoryEngine, MemoryServers
@@ -226,6 +229,32 @@ def test_parts_that_nobody_completed_are_passed_over() -> None:
         writer.append(b"the rest")
     assert [len(data) for data in data_of(read_all(log))] == [5, 5, 2500]
     assert [len(data) for data in data_of(take(following, 2))] == [5, 2500]
+
+
+def test_a_claim_passes_over_more_parts_than_can_be_read_in_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The primary died within a large commit: nobody could claim the log any more, as each had to read all of that."""
+    servers = MemoryServers(message_bytes_max=1000)
+    log, other = servers.log("orders"), servers.log("orders")
+    writer = claim(log)
+    *parts, _ = seal(group_key("orders"), bytes(8), bytes(100_000), writer.position.digest, 1000)
+    for part, _ in parts:
+        servers.let_in(part)
+    now_s, reads = [0.0], [0]
+    engine = other._engine
+    read = engine.read
+
+    def read_slowly(first: int, last: int, limit_bytes: int, timeout_s: float) -> Sequence[Message]:
+        now_s[0] += 1.0
+        reads[0] += 1
+        return read(first, last, limit_bytes, timeout_s)
+
+    monkeypatch.setattr(engine, "read", read_slowly)
+    monkeypatch.setattr(chained_log, "FILL_BYTES", 10_000)
+    monkeypatch.setattr(patience, "time", SimpleNamespace(monotonic=lambda: now_s[0]))
+    later = other.claim(b"later", writer.position, timeout_s=2)
+    later.append(b"one")
+    assert 2 < reads[0] < 20
+    assert data_of(read_all(log)) == [b"epoch", b"later", b"one"]
 
 
 def test_a_trimmed_part_is_not_a_record() -> None:
