@@ -20,6 +20,8 @@ from simulator.plan import COLORS, LINE, SHARED, TOPIC, Plan
 
 LARGE_CHARACTERS = (100, 9_000)
 """Of a message that may be large, beside its number."""
+CLOSE_TIMEOUT_US = 60_000_000
+"""So long closing waits for a broker (`close_timeout_s`)."""
 GROUP_LENGTH = 5
 """Every so many messages one is the last of its group, where groups are closed."""
 
@@ -148,9 +150,13 @@ class Actor:
             self._again = message.properties.get("id") or self._again
 
     def _may_give_up(self, error: JMSError) -> bool:
-        """Whether closing may have given up what there was no room for (`close_timeout_s`)."""
+        """Whether closing may have given up what there was no room for (`close_timeout_s`), or what a slow log kept."""
         plan = self.run.plan
-        return error.code == TIMEOUT and (plan.disk_fills or any(queue.when_full == "block" for queue in plan.queues))
+        return error.code == TIMEOUT and (
+            plan.disk_fills
+            or any(queue.when_full == "block" for queue in plan.queues)
+            or self.history.was_slow(CLOSE_TIMEOUT_US)
+        )
 
     def _closed(self, closing: Steps[None]) -> Steps[None]:
         """Close a producer or its session; what was sent with them may be given up."""

@@ -17,6 +17,8 @@ from simulator.record import Copy
 
 CALM_AFTER_US = 15_000_000
 """So long what was stopped or held back may stay so."""
+SLOW_FOR_US = 1_000_000
+"""So long what waited for a slow log may wait for what came before it."""
 
 
 class History(Durable):
@@ -344,7 +346,11 @@ class History(Durable):
 
     def was_calm(self, since_us: int) -> bool:
         """Whether no trouble has been made that might keep what is said since then from the broker."""
-        return self.stalled_us < since_us - CALM_AFTER_US
+        return self.stalled_us < since_us - CALM_AFTER_US and self.slow_us < since_us - SLOW_FOR_US
+
+    def was_slow(self, within_us: int) -> bool:
+        """Whether the log that brokers share was slow within that time."""
+        return bool(self.slow_us) and self.now_us() - self.slow_us < within_us
 
     def surely_presented(self, name: str, number: int) -> None:
         """An application has had a message for so long that the broker knows, and dies of it."""

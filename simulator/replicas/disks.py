@@ -22,6 +22,8 @@ from simulator.replicas.threads import wait_here
 
 WRITE_US = (20, 10_000)
 SLOW_US = (50_000, 600_000)
+PARTS_AT_ONCE = 4
+"""A record of more parts, which are appended one after the other, takes as long as many commits."""
 
 
 class Kept(msgspec.Struct, frozen=True):
@@ -143,6 +145,8 @@ class Truth(MemoryStore):
         self.records: list[bytes] = []
         """Those that changed something."""
         self.is_full = False
+        self._parts = 0
+        """Of a record that is not there whole yet."""
         self._history = history
         self._chain = Chain(None, group_key(group), BEGINNING, anchored=True)  # type: ignore[arg-type]
 
@@ -159,8 +163,12 @@ class Truth(MemoryStore):
     def on_message(self, sequence: int, data: bytes) -> None:
         """The log's servers acknowledge a message."""
         self.sequence = sequence
-        for record in self._chain.feed([Message(sequence, data)]):
+        records = self._chain.feed([Message(sequence, data)])
+        for record in records:
             self._apply_record(record)
+        self._parts = 0 if records else self._parts + 1
+        if self._parts > PARTS_AT_ONCE:
+            self._history.slow_us = self._history.now_us()
 
     def _apply_record(self, record: Record) -> None:
         decoded = decode(record.data)

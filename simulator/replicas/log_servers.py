@@ -21,6 +21,7 @@ MESSAGE_BYTES_MAX = 1 << 20
 SILENCE_US = (800_000, 2_500_000)
 """Who watches and is sent nothing for so long asks another server."""
 LEADERSHIP_POLL_S = 0.05
+SLOW_APPEND_US = 100_000
 
 
 class LogServers:
@@ -38,6 +39,7 @@ class LogServers:
         refusing: the share of appends that are refused for no reason.
         losing: the share of acknowledgements that are lost.
         letting_in: the share of appends that are stored though their condition does not hold.
+        slow: is called when an append takes long.
         elections: so many times a server began to lead.
         let_in: so many appends were stored so.
     """
@@ -58,6 +60,7 @@ class LogServers:
         self.refusing = self.losing = self.letting_in = 0.0
         self.elections = 0
         self.let_in = 0
+        self.slow: Callable[[], None] = lambda: None
         self._leaders: dict[int, str] = {}
         self._on_message = on_message
         self.servers: dict[str, LogServer] = {}
@@ -136,7 +139,13 @@ class SimulatedEngine:
 
     def append(self, data: bytes, after: int, timeout_s: float) -> int:
         """As `Engine.append`."""
-        answer = self._ask(timeout_s, "append", data, after)
+        kernel = self.group.kernel
+        sent_us = kernel.now_us
+        try:
+            answer = self._ask(timeout_s, "append", data, after)
+        finally:
+            if kernel.now_us - sent_us > SLOW_APPEND_US:
+                self.group.slow()
         try:
             return int(result(answer)["seq"])
         except Refusal as refusal:

@@ -77,6 +77,7 @@ class ReplicatedSimulation(Simulation):
         self.servers = LogServers(
             self.kernel, self.cables, self.truth.on_message, self.replicas.message_bytes_max, SERVERS
         )
+        self.servers.slow = self._note_slow
         for name, beside in zip(BROKERS[: self.replicas.brokers], SERVERS, strict=False):
             self.machines.append(
                 Machine(
@@ -112,6 +113,9 @@ class ReplicatedSimulation(Simulation):
         ]
         for client in self.clients:
             self._begin(client)
+
+    def _note_slow(self) -> None:
+        self.history.slow_us = self.kernel.now_us
 
     def _happened(self, what: str, *whom: object) -> None:
         self.history.note("replicas:", what, *whom)
