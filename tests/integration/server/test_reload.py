@@ -13,6 +13,8 @@ from tests.support.forked_process import run_legato
 from tests.support.monitored import until
 from tests.support.server import Server, server
 
+UNFORESEEN = f"[limits]\nmessage_bytes = {'1' * 5000}\n"
+"""Python's parser has an error of its own for such a number."""
 THREE = '[[address]]\nmatch = "orders"\nmaximum_deliveries = 3\n'
 
 
@@ -108,10 +110,11 @@ def test_a_backup_keeps_its_settings_if_the_new_ones_cannot_be_used(tmp_path: Pa
     [
         ("[server]\nlisen = 1\n", "lisen"),
         ("", "legato.toml is empty: put it back"),
+        (UNFORESEEN, "4300 digits"),
         ('[auth]\nusers_file = "\\u0000"\n', "null byte"),
         ("[server]\nlisten = " + 5000 * "[", "nested too deep"),
     ],
-    ids=["wrong", "empty", "unforeseen", "deep"],
+    ids=["wrong", "empty", "unforeseen", "null", "deep"],
 )
 def test_a_takeover_with_a_file_that_cannot_be_used_keeps_the_settings(tmp_path: Path, broken: str, why: str) -> None:
     file = tmp_path / "legato.toml"
@@ -131,10 +134,10 @@ def test_who_reloads_what_nobody_has_foreseen_is_answered(tmp_path: Path) -> Non
     file = tmp_path / "legato.toml"
     file.write_text(THREE)
     with server(tmp_path / "store", "--config", str(file)) as running:
-        file.write_text('[auth]\nusers_file = "\\u0000"\n')
+        file.write_text(UNFORESEEN)
         status, why = Manager(AmqpPeer(running.port)).ask("reload", type="broker")
         assert (status, why) == (400, "The configuration cannot be read; the broker's log says why.")
-        running.wait_for_log("null byte")
+        running.wait_for_log("4300 digits")
         assert maximum_deliveries(running) == 3
 
 

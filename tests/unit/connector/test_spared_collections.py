@@ -35,11 +35,12 @@ def test_a_worker_leaves_out_what_it_imported_and_what_comes_with_its_first_task
     assert spare_collections()
     assert gc.get_freeze_count() > 1000
     assert not spare_collections()
-    later: list[list[int]] = [[] for _ in range(1000)]
+    later: list[list[int]] = [[] for _ in range(10_000)]
     monkeypatch.setitem(sys.modules, "pandas", ModuleType("pandas"))
     frozen = gc.get_freeze_count()
     assert spare_collections()
-    assert gc.get_freeze_count() >= frozen + len(later)
+    # Others may have let go of some meanwhile.
+    assert gc.get_freeze_count() > frozen + len(later) // 2
     assert not spare_collections()
 
 
