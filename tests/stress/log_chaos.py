@@ -49,7 +49,7 @@ class Nemesis:
         self._log = log
         self._chance = chance
         self.damage_told = 0
-        self.damaged_not_whole = 0
+        self.not_recovered = 0
         self.faults: dict[str, Callable[[], None]] = {
             "kill-leader": lambda: self._kill([self._leader()]),
             "kill-follower": lambda: self._kill([self._follower()]),
@@ -163,7 +163,7 @@ class Nemesis:
             self.wait_until_whole()
             self._read_from(struck)
         except (ProcessError, LogUnavailableError):
-            self.damaged_not_whole += 1
+            self.not_recovered += 1
         struck.kill()
         struck.wipe()
         struck.start()
@@ -244,7 +244,7 @@ def run(minutes: float, seed: int, only: Sequence[str] = ()) -> dict[str, object
         "in_doubt_and_there": len({record.data for record in records}.intersection(history.in_doubt)),
         "longest_append_s": round(history.longest_append_s, 1),
         "damage_told": nemesis.damage_told + len(history.damage),
-        "damaged_and_not_whole_again": nemesis.damaged_not_whole,
+        "damaged_servers_not_recovered": nemesis.not_recovered,
         "voided": health.voided,
         "wrong": wrong,
     }

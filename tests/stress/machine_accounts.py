@@ -1,4 +1,4 @@
-"""What two others say of a run of `machine_chaos`: Spark's audit of a ledger, and the stream on the servers of the log.
+"""Two independent counts of a run of `machine_chaos`: by Spark's audit of a ledger, and by the stream of the log.
 
 The stream is read with NATS's own client and by the description of its format alone (`docs/howto/replication.md`, the
 docstrings of `legato.replication.envelopes` and `legato.store.commit_records`): nothing of Legato is called, so that a

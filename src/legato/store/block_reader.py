@@ -35,6 +35,18 @@ def place_at_or_before(cursor: Any, queue: int, seq: int) -> bool:
     return bool(cursor.set_range(key))
 
 
+def values_in_lane(cursor: Any, queue: int, after: int) -> Iterator[tuple[int, memoryview]]:
+    """The blocks of a lane, as they are stored under their first sequence, from the one in which `after` is on."""
+    lane_end = (lane_of(after) + 1) << LANE_SHIFT
+    there = place_at_or_before(cursor, queue, after)
+    while there:
+        owner, first = read_place(cursor.key())
+        if owner != queue or first >= lane_end:
+            return
+        yield first, cursor.value()
+        there = cursor.next()
+
+
 def read_block(cursor: Any, queue: int, there: bool) -> Block | None:
     """The block under the cursor if the cursor is anywhere and the block is of this queue."""
     if not there:
@@ -119,13 +131,9 @@ def read_messages_in_runs(
 ) -> list[StoredMessage | StoredRun]:
     """See `Archive.messages_in_runs`; without what is remembered of deliveries."""
     found: list[StoredMessage | StoredRun] = []
-    lane_end = (lane_of(after) + 1) << LANE_SHIFT
-    there = place_at_or_before(cursor, queue, after)
-    while there and limit > 0 and limit_bytes >= 0:
-        owner, first = read_place(cursor.key())
-        if owner != queue or first >= lane_end:
+    for first, value in values_in_lane(cursor, queue, after):
+        if limit <= 0 or limit_bytes < 0:
             break
-        value = cursor.value()
         plain = read_plain(queue, first, value, after, limit, limit_bytes)
         if plain is None:
             before = len(found)
@@ -139,7 +147,6 @@ def read_messages_in_runs(
             else:
                 limit -= 1
                 limit_bytes -= len(each.body)
-        there = cursor.next()
     return found
 
 

@@ -22,17 +22,15 @@ def add_deliveries(cursor: Any, queue: int, found: Sequence[StoredMessage]) -> N
 def with_deliveries(
     cursor: Any, queue: int, found: Sequence[StoredMessage | StoredRun]
 ) -> list[StoredMessage | StoredRun]:
-    """Messages and runs (ascending, at least one) with what is remembered of them: runs of which anything is, apart."""
+    """Messages and runs (ascending) with what is remembered of them: runs of which anything is, apart."""
     completed: list[StoredMessage | StoredRun] = []
     for each in found:
-        if isinstance(each, StoredRun):
-            there = cursor.set_range(place_key(queue, each.seq))
-            if not there or read_place(cursor.key()) > (queue, each.last_seq):
-                completed.append(each)
-                continue
-        apart = each.messages() if isinstance(each, StoredRun) else [each]
+        if isinstance(each, StoredRun) and _is_any_on_record(cursor, queue, each.seq, each.last_seq):
+            completed += each.messages()
+        else:
+            completed.append(each)
+    if apart := [each for each in completed if isinstance(each, StoredMessage)]:
         add_deliveries(cursor, queue, apart)
-        completed += apart
     return completed
 
 
@@ -78,6 +76,10 @@ def forget_deliveries_through(cursor: Any, queue: int, through: int) -> None:
     while there and read_place(cursor.key()) <= (queue, through):
         cursor.delete()
         there = cursor.set_range(place_key(queue, 0))
+
+
+def _is_any_on_record(cursor: Any, queue: int, first: int, last: int) -> bool:
+    return cursor.set_range(place_key(queue, first)) and read_place(cursor.key()) <= (queue, last)
 
 
 def _on_record(cursor: Any, queue: int, seqs: Sequence[int]) -> Iterator[int]:

@@ -36,7 +36,7 @@ from legato.store.commit_records import (
     encode_log_bytes,
     refuse_unless_next,
 )
-from legato.store.deliveries import add_deliveries, with_deliveries
+from legato.store.deliveries import with_deliveries
 from legato.store.duplicates import find_id, kept_range
 from legato.store.environment import (
     DATA_NAME,
@@ -264,46 +264,34 @@ class LmdbStore:
 
     def messages(self, queue: int, after: int, limit: int, limit_bytes: int) -> Sequence[StoredMessage]:
         """See `Store.messages`."""
-        databases = self._databases
-        with self._reading() as txn:
-            record = self._record(txn, queue)
-            if record is None or record.kind == Kind.TOPIC:
-                return []
-            with txn.cursor(db=databases.messages) as cursor, txn.cursor(db=databases.messages) as shared:
-                found = read_messages(cursor, SharedBodies(shared), queue, after, limit, limit_bytes)
-            if found and txn.stat(databases.deliveries)["entries"]:
-                with txn.cursor(db=databases.deliveries) as cursor:
-                    add_deliveries(cursor, queue, found)
-        return found
+        return self._read_queue(
+            queue, lambda cursor, bodies: read_messages(cursor, bodies, queue, after, limit, limit_bytes)
+        )
 
     def messages_in_runs(
         self, queue: int, after: int, limit: int, limit_bytes: int
     ) -> Sequence[StoredMessage | StoredRun]:
         """See `Store.messages_in_runs`."""
+        return self._read_queue(
+            queue, lambda cursor, bodies: read_messages_in_runs(cursor, bodies, queue, after, limit, limit_bytes)
+        )
+
+    def unread_messages(self, queue: int, seqs: Sequence[int]) -> Sequence[StoredMessage]:
+        """See `Store.unread_messages`."""
+        return self._read_queue(queue, lambda cursor, _: find_messages(cursor, queue, seqs))
+
+    def _read_queue(self, queue: int, read: Callable[[Any, SharedBodies], list[Any]]) -> list[Any]:
+        """What `read` finds in a queue, with what is remembered of deliveries; nothing in a topic."""
         databases = self._databases
         with self._reading() as txn:
             record = self._record(txn, queue)
             if record is None or record.kind == Kind.TOPIC:
                 return []
             with txn.cursor(db=databases.messages) as cursor, txn.cursor(db=databases.messages) as shared:
-                found = read_messages_in_runs(cursor, SharedBodies(shared), queue, after, limit, limit_bytes)
+                found = read(cursor, SharedBodies(shared))
             if found and txn.stat(databases.deliveries)["entries"]:
                 with txn.cursor(db=databases.deliveries) as cursor:
                     found = with_deliveries(cursor, queue, found)
-        return found
-
-    def unread_messages(self, queue: int, seqs: Sequence[int]) -> Sequence[StoredMessage]:
-        """See `Store.unread_messages`."""
-        databases = self._databases
-        with self._reading() as txn:
-            record = self._record(txn, queue)
-            if record is None or record.kind == Kind.TOPIC:
-                return []
-            with txn.cursor(db=databases.messages) as cursor:
-                found = find_messages(cursor, queue, seqs)
-            if found and txn.stat(databases.deliveries)["entries"]:
-                with txn.cursor(db=databases.deliveries) as cursor:
-                    add_deliveries(cursor, queue, found)
         return found
 
     def taken(self, queue: int) -> Sequence[TakenMessage]:

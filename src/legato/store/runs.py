@@ -8,11 +8,10 @@ from typing import Any
 
 from legato.core.records import Run
 from legato.errors import StoreError
-from legato.store.block_reader import SharedBodies, blocks_after, find_block, place_at_or_before
+from legato.store.block_reader import SharedBodies, blocks_after, find_block, values_in_lane
 from legato.store.block_writer import BlockWriter, new_blocks
 from legato.store.blocks import Block, Outline, RawBlock, outline, raw_block
 from legato.store.keys import place_key, read_place
-from legato.store.lanes import LANE_SHIFT, lane_of
 from legato.store.larges import LargeCounts
 
 
@@ -20,13 +19,9 @@ def find_runs(cursor: Any, queue: int, after: int, limit: int, limit_bytes: int,
     """See `Archive.runs`."""
     left_out = sorted(seq for seq in without if seq > after)
     runs: list[Run] = []
-    lane_end = (lane_of(after) + 1) << LANE_SHIFT
-    there = place_at_or_before(cursor, queue, after)
-    while there and limit > 0 and limit_bytes >= 0:
-        owner, first = read_place(cursor.key())
-        if owner != queue or first >= lane_end:
+    for first, value in values_in_lane(cursor, queue, after):
+        if limit <= 0 or limit_bytes < 0:
             break
-        value = cursor.value()
         whole = outline(first, value)
         if whole is not None and after < whole.lowest and whole.rows <= limit and not _any_of(left_out, whole):
             found = [Run(whole.lowest, whole.rows, whole.size)]
@@ -36,7 +31,6 @@ def find_runs(cursor: Any, queue: int, after: int, limit: int, limit_bytes: int,
             _join(runs, run)
             limit -= run.count
             limit_bytes -= run.size
-        there = cursor.next()
     return runs
 
 
