@@ -56,6 +56,7 @@ class Durable(Record):
 
     def committed(self, batch: Batch) -> None:
         """A batch became durable."""
+        self.durable_us = self.now_us()
         self.counts["commits"] += 1
         if batch.epoch != self.epoch:
             raise self.broken(f"P7: epoch {batch.epoch} committed in epoch {self.epoch}")

@@ -17,6 +17,8 @@ from simulator.record import Copy
 
 CALM_AFTER_US = 15_000_000
 """So long what was stopped or held back may stay so."""
+SERVED_WITHIN_US = 20_000_000
+"""A log that is slow does not keep everybody from committing for so long."""
 SLOW_FOR_US = 1_000_000
 """So long what waited for a slow log may wait for what came before it."""
 
@@ -349,8 +351,9 @@ class History(Durable):
         return self.stalled_us < since_us - CALM_AFTER_US and self.slow_us < since_us - SLOW_FOR_US
 
     def was_slow(self, within_us: int) -> bool:
-        """Whether the log that brokers share was slow within that time."""
-        return bool(self.slow_us) and self.now_us() - self.slow_us < within_us
+        """Whether the log that brokers share was slow within that time, and somebody served all the same."""
+        now_us = self.now_us()
+        return bool(self.slow_us) and now_us - self.slow_us < within_us and now_us - self.durable_us < SERVED_WITHIN_US
 
     def surely_presented(self, name: str, number: int) -> None:
         """An application has had a message for so long that the broker knows, and dies of it."""

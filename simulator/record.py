@@ -123,6 +123,8 @@ class Record:
         """When trouble was made last that keeps something from going on."""
         self.slow_us = 0
         """When the log that brokers share was slow last, without any trouble: what is committed waits for it."""
+        self.durable_us = 0
+        """When a commit became durable last."""
         self.fences: dict[str, int] = {}
         """Of assignments, by name: which run of the pipeline has it."""
         self._kept: set[tuple[str, bytes]] = set()

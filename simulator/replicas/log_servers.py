@@ -39,7 +39,7 @@ class LogServers:
         refusing: the share of appends that are refused for no reason.
         losing: the share of acknowledgements that are lost.
         letting_in: the share of appends that are stored though their condition does not hold.
-        slow: is called when an append takes long.
+        on_slow_append: is called when one takes long.
         elections: so many times a server began to lead.
         let_in: so many appends were stored so.
     """
@@ -60,7 +60,7 @@ class LogServers:
         self.refusing = self.losing = self.letting_in = 0.0
         self.elections = 0
         self.let_in = 0
-        self.slow: Callable[[], None] = lambda: None
+        self.on_slow_append: Callable[[], None] = lambda: None
         self._leaders: dict[int, str] = {}
         self._on_message = on_message
         self.servers: dict[str, LogServer] = {}
@@ -145,7 +145,7 @@ class SimulatedEngine:
             answer = self._ask(timeout_s, "append", data, after)
         finally:
             if kernel.now_us - sent_us > SLOW_APPEND_US:
-                self.group.slow()
+                self.group.on_slow_append()
         try:
             return int(result(answer)["seq"])
         except Refusal as refusal:

@@ -77,7 +77,7 @@ class ReplicatedSimulation(Simulation):
         self.servers = LogServers(
             self.kernel, self.cables, self.truth.on_message, self.replicas.message_bytes_max, SERVERS
         )
-        self.servers.slow = self._note_slow
+        self.servers.on_slow_append = self._note_slow
         for name, beside in zip(BROKERS[: self.replicas.brokers], SERVERS, strict=False):
             self.machines.append(
                 Machine(
