@@ -19,7 +19,7 @@ from legato.client import (
     TextMessage,
     TransactionRolledBackError,
 )
-from tests.integration.client.calling import Calling
+from tests.integration.client.calling import Calling, until_blocked
 from tests.integration.client.helpers import WAIT_S, drain, receive, texts
 from tests.support.broker import BrokerPair, broker_pair
 
@@ -122,6 +122,46 @@ def test_a_transaction_does_not_commit_without_what_waited_for_room_in_a_queue_t
     with pytest.raises(TransactionRolledBackError):
         session.commit()
     assert drain(connection, queue_name) == []
+
+
+def test_a_commit_that_waits_for_room_ends_when_the_queue_is_gone(
+    limited: BrokerPair, limited_connection: Limited, queue_name: str
+) -> None:
+    """CONTRACT A3; it waited for ever: nobody told the coordinator's link that what it waited for would not go out."""
+    connection = limited_connection()
+    full = fill(connection, f"block.{queue_name}")
+    session = connection.create_session(transacted=True)
+    with_it = session.create_producer(session.create_queue(queue_name))
+    with_it.send(TextMessage("with it"))
+    session.create_producer(full).send(TextMessage("too many"))
+    committing = Calling(session.commit)
+    until_blocked(session)
+    request(limited.url, "DELETE", "queue", f"block.{queue_name}")
+    with pytest.raises(TransactionRolledBackError, match="was deleted"):
+        committing.outcome()
+    with_it.send(TextMessage("after it"))
+    session.commit()
+    assert drain(connection, queue_name) == ["after it"]
+
+
+def test_a_commit_waits_for_room_also_behind_what_a_failover_rolled_back(
+    limited: BrokerPair, limited_connection: Limited, queue_name: str
+) -> None:
+    """CONTRACT A3; it committed at once, without the message that waited behind one of the transaction before."""
+    connection = limited_connection()
+    full = fill(connection, f"block.{queue_name}")
+    session = connection.create_session(transacted=True)
+    producer = session.create_producer(full)
+    producer.send(TextMessage("rolled back"))
+    limited.fail_over()
+    with pytest.raises(TransactionRolledBackError):
+        session.commit()
+    producer.send(TextMessage("committed"))
+    committing = Calling(session.commit)
+    until_blocked(session)
+    consumer = limited_connection().create_session().create_consumer(full)
+    assert texts(receive(consumer, 3)) == ["0", "1", "committed"]
+    committing.outcome()
 
 
 def test_completion_listeners_hear_of_what_was_given_up(limited_connection: Limited, queue_name: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import stat
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -17,11 +18,18 @@ from legato.amqp.codec.types import Symbol
 from legato.amqp.engine.events import Detached
 from legato.amqp.engine.outcomes import ACCEPTED, Accepted, Rejected, Transactional
 from legato.amqp.engine.terminus import Terminus
-from legato.client import ConnectionFactory, JMSSecurityError, Queue, Topic
+from legato.client import (
+    ConnectionFactory,
+    JMSSecurityError,
+    Queue,
+    TextMessage,
+    Topic,
+    TransactionRolledBackError,
+)
 from tests.integration.server.test_logins import add
 from tests.integration.server.test_management import Manager
 from tests.integration.server.wire import attach, attach_sender
-from tests.support.amqp_peer import AmqpPeer, Refused, text
+from tests.support.amqp_peer import WAIT_S, AmqpPeer, Refused, text
 from tests.support.server import Server, server
 
 ROLES = """
@@ -325,3 +333,40 @@ def test_the_client_raises_a_security_error_that_names_the_permission(running: S
             session.create_consumer(Topic("news"))
         with pytest.raises(JMSSecurityError, match="send on 'salaries'"):
             session.create_producer(None).send(session.create_text_message("x"), destination=Queue("salaries"))
+
+
+def test_a_transaction_does_not_commit_without_what_it_received_over_a_link_that_was_taken_away(
+    running: Server, tmp_path: Path
+) -> None:
+    """CONTRACT A3; it committed what it had sent, and what it had received came to the next one again."""
+    with (
+        ConnectionFactory(f"amqp://ann:x@127.0.0.1:{running.port}").create_connection() as ann,
+        ConnectionFactory(f"amqp://root:x@127.0.0.1:{running.port}").create_connection() as root,
+    ):
+        root.start()
+        ann.start()
+        others = root.create_session()
+        others.create_producer(Queue("invoices.eu")).send(TextMessage("invoice"))
+        session = ann.create_session(transacted=True)
+        consumer = session.create_consumer(Queue("invoices.eu"))
+        closed = threading.Event()
+        ann.exception_listener = lambda error: closed.set()
+        received = consumer.receive(timeout_s=WAIT_S)
+        assert received is not None
+        producer = session.create_producer(Queue("orders.new"))
+        producer.send(TextMessage("order"))
+        (tmp_path / "legato.toml").write_text(ROLES.replace('{ on = "invoices.#", may = ["receive", "browse"] },', ""))
+        running.signal(signal.SIGHUP)
+        assert closed.wait(WAIT_S)
+        with pytest.raises(TransactionRolledBackError, match="lacks a permission: receive"):
+            session.commit()
+        again = others.create_consumer(Queue("invoices.eu")).receive(timeout_s=WAIT_S)
+        assert again is not None
+        assert (again.body, again.redelivered) == ("invoice", True)
+        orders = others.create_consumer(Queue("orders.new"))
+        assert orders.receive(timeout_s=0.5) is None
+        producer.send(TextMessage("another"))
+        session.commit()
+        order = orders.receive(timeout_s=WAIT_S)
+        assert order is not None
+        assert order.body == "another"

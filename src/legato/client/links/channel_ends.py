@@ -131,10 +131,8 @@ class ChannelEnds:
             sender.pump()
 
     def has_waiting_sends(self, transaction: Transaction) -> bool:
-        """Whether sends of a transaction are not on the wire yet; those of the next one come after them."""
-        return any(
-            sender.outgoing.waiting and sender.outgoing.waiting[0].transaction is transaction for sender in self.senders
-        )
+        """Whether sends of a transaction are not on the wire yet."""
+        return any(sender.holds_back(transaction) for sender in self.senders)
 
     def quiesce(self, then: Callable[[], None]) -> None:
         """Stop the flow of messages, then call `then`; `grant` lets it flow again."""

@@ -182,6 +182,18 @@ class CoordinatorEnd:
         self._consume(transaction, _let_go(own))
         return True
 
+    def give_up(self, receiver: ReceiverEnd, error: JMSError) -> None:
+        """The broker ended `receiver`'s link: a transaction that received something over it must not commit."""
+        transactions = [self.current] if self._ending is None else [self._ending.transaction, self.current]
+        for transaction in transactions:
+            if any(delivery.consumer is receiver for delivery in transaction.received):
+                transaction.failure = transaction.failure or error
+
+    def take_in_vain(self, error: JMSError) -> None:
+        """The current transaction received a message over a link that the broker had ended."""
+        self.current.took = True
+        self.current.failure = self.current.failure or error
+
     def _consume(self, transaction: Transaction, received: list[Delivery]) -> None:
         """Make what the transaction received part of it at the broker."""
         assert transaction.id is not None

@@ -24,7 +24,7 @@ from legato.client.links.downloads import Download
 from legato.client.links.prefetch import FIRST_CREDIT, LARGE_CREDIT
 from legato.client.links.redirection import redirection
 from legato.client.links.session_state import AcknowledgeMode
-from legato.client.mapping.conditions import error_of
+from legato.client.mapping.conditions import RESOURCE_DELETED, error_of
 from legato.client.mapping.source import Source
 from legato.errors import InvalidSelectorError, JMSError
 
@@ -69,6 +69,8 @@ class ReceiverEnd(DispositionEnd):
         """Whether it was attached once: the destination exists."""
         self.closed = False
         self.error: JMSError | None = None
+        self._given_up: JMSError | None = None
+        """Why what the application has comes again though it may not know that yet, in a transacted session."""
         self._download = Download()
 
     # -- its life ----------------------------------------------------------------------------------------
@@ -147,15 +149,27 @@ class ReceiverEnd(DispositionEnd):
         link, self.link, self.attached = self.link, None, False
         if link is not None:
             link.close()
-        if self.closing:
-            self._close_done()
-            self.channel.restored(self)
-            return
         what = (
             f"The consumer of {self.source.destination} {'was closed by the broker' if self.ready else 'was refused'}"
         )
         kind = InvalidSelectorError if self.source.selector and event.condition == "amqp:invalid-field" else None
-        self.refuse(redirection(event, what) or error_of(event.condition, event.description, what, kind))
+        error = redirection(event, what) or error_of(event.condition, event.description, what, kind)
+        if event.condition != RESOURCE_DELETED:
+            # Else what was received is gone for everybody, as it is to be.
+            self._give_up_received(error)
+        if self.closing:
+            self._close_done()
+            self.channel.restored(self)
+            return
+        self.refuse(error)
+
+    def _give_up_received(self, error: JMSError) -> None:
+        """What was received comes again: no transaction may commit without it (CONTRACT A3)."""
+        coordinator = self.channel.coordinator
+        if coordinator is not None:
+            self._flush_presented()
+            coordinator.give_up(self, error)
+            self._given_up = error
 
     def refuse(self, error: JMSError) -> None:
         """It does not exist any more, or never did."""
@@ -354,8 +368,9 @@ class ReceiverEnd(DispositionEnd):
         coordinator = self.channel.coordinator
         while (delivery := self._handed(self.presented)) is not None:
             if delivery.state is not HERE:
-                continue
-            if coordinator is not None:
+                if coordinator is not None and self._given_up is not None:
+                    coordinator.take_in_vain(self._given_up)
+            elif coordinator is not None:
                 coordinator.take(self, delivery)
             elif not delivery.announced:
                 self.present(delivery)

@@ -15,7 +15,7 @@ from legato.amqp.engine.terminus import Terminus
 from legato.client.links.redirection import redirection
 from legato.client.links.session_state import Outgoing, Send, Transaction, is_stored_already
 from legato.client.links.uploads import Upload
-from legato.client.mapping.conditions import error_of
+from legato.client.mapping.conditions import RESOURCE_DELETED, error_of
 from legato.client.mapping.refusals import refused, released
 from legato.client.messages.destinations import Destination, Temporary
 from legato.client.messages.large import unreadable
@@ -108,7 +108,8 @@ class SenderEnd:
         what = f"The producer for {self.destination} was {'closed by the broker' if self.ready else 'refused'}"
         error = redirection(event, what) or error_of(event.condition, event.description, what)
         # Whoever asked has gone with the queue for replies, as is usual: that is no news. A send to it is refused.
-        self.fail(error, usual=event.condition == "amqp:resource-deleted" and isinstance(self.destination, Temporary))
+        self.fail(error, usual=event.condition == RESOURCE_DELETED and isinstance(self.destination, Temporary))
+        self._pump_coordinator()
         if self.closing:
             self._close_done()
         self.channel.restored(self)
@@ -144,7 +145,9 @@ class SenderEnd:
         if link is None or not self.attached:
             if self.closed:
                 self._refuse_waiting()
+                self._pump_coordinator()
             return
+        self._drop_done()
         waiting = self.outgoing.waiting
         unconfirmed = self.outgoing.unconfirmed
         credit = link.credit
@@ -182,10 +185,14 @@ class SenderEnd:
         if link.draining and self._upload is None:
             link.drained()
         self.channel.touch()
-        if self.channel.coordinator is not None:
-            self.channel.coordinator.pump()
+        self._pump_coordinator()
         if self.closing:
             self._detach_when_done()
+
+    def _pump_coordinator(self) -> None:
+        """A commit waits until none of its sends waits: fewer may."""
+        if self.channel.coordinator is not None:
+            self.channel.coordinator.pump()
 
     def _send_run(self, link: Sender, count_max: int, bytes_max: int) -> int:
         """Send the first of what waits and what follows that is like it; how many: whole, of no transaction, and
@@ -235,7 +242,9 @@ class SenderEnd:
         """Send more of the file; returns whether there is more to send."""
         uploading = self._upload
         if uploading is None:
-            return False
+            # The broker has decided before its end: what waited behind it can go.
+            self.pump()
+            return self._upload is not None
         try:
             if not uploading.go_on(wire):
                 return True
@@ -253,12 +262,24 @@ class SenderEnd:
         self.outgoing.waiting.popleft()
         return send
 
+    def holds_back(self, transaction: Transaction) -> bool:
+        """Whether sends of a transaction are not on the wire yet; those of the next one come after them."""
+        self._drop_done()
+        waiting = self.outgoing.waiting
+        return bool(waiting) and waiting[0].transaction is transaction
+
+    def _drop_done(self) -> None:
+        """Forget what needs no sending, without credit too: a failover rolled its transaction back before it went."""
+        if self._upload is None:
+            self.outgoing.drop_done()
+
     def drop_sends(self, transaction: Transaction, error: JMSError) -> None:
         """Drop the waiting sends and uploads of a transaction that is rolled back."""
         if self._upload is not None and self._upload.send.transaction is transaction:
             self._upload.abort()
             self._upload = None
             self.channel.transport.post(self.pump)
+        self._drop_done()
         waiting = self.outgoing.waiting
         while waiting and waiting[0].transaction is transaction:
             self.finish(waiting[0], error)
@@ -355,8 +376,7 @@ class SenderEnd:
             self.close()
 
     def _detach_when_done(self) -> None:
-        if self._upload is None:
-            self.outgoing.drop_done()
+        self._drop_done()
         if self.outgoing.under_way:
             return
         if self.link is None:

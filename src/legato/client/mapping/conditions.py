@@ -19,11 +19,14 @@ UNBLOCKED = "UNBLOCKED"
 FAILOVER = "FAILOVER"
 """`JMSError.code` of what the exception listener is told at a failover, if it is to be told (CONTRACT B5, E18)."""
 
+RESOURCE_DELETED = "amqp:resource-deleted"
+"""The condition of a link whose destination was deleted, with all that was in it."""
+
 _CLASSES: dict[str, type[JMSError]] = {
     "amqp:unauthorized-access": JMSSecurityError,
     "amqp:resource-limit-exceeded": ResourceAllocationError,
     "amqp:not-found": InvalidDestinationError,
-    "amqp:resource-deleted": InvalidDestinationError,
+    RESOURCE_DELETED: InvalidDestinationError,
     "amqp:resource-locked": IllegalStateError,
     "amqp:transaction:rollback": TransactionRolledBackError,
     "amqp:transaction:timeout": TransactionRolledBackError,
@@ -32,7 +35,7 @@ _SENTENCES = {
     "amqp:unauthorized-access": "The broker does not permit this; check the user's name, password and permissions.",
     "amqp:resource-limit-exceeded": "The broker has no room for this now; let consumers catch up, or try later.",
     "amqp:not-found": "The broker knows no such destination; check its name.",
-    "amqp:resource-deleted": "The destination was deleted.",
+    RESOURCE_DELETED: "The destination was deleted.",
     "amqp:resource-locked": "Somebody else uses it.",
 }
 
