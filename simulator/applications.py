@@ -198,6 +198,32 @@ class Application(Actor):
             self.history.was_rolled_back(sent, received, self.container)
         yield from session._close()
 
+    def fill(self) -> Steps[None]:
+        """Send in transactions to a queue that may be full, receive nothing; commit, roll back, replay."""
+        session = self.connection.create_session(transacted=True)
+        queue = session._messages.create_queue(self.random.choice(self.run.plan.filled))
+        producer = yield from session._factory.create_producer(queue)
+        sender = self._sender()
+        sent: list[Any] = []
+        while not self.run.ending:
+            for _ in range(self.random.randint(1, 4)):
+                new, options = self._new_message(queue, sender)
+                yield from producer._send(new, **options)
+                sent.append(new)
+                if self.random.random() < 0.3:
+                    yield from sleep(self.random.random() * 0.1)
+            if self.random.random() < 0.15:
+                yield from session._transactions.rollback()
+                self.history.was_rolled_back(sent, [], self.container)
+                sent = []
+                continue
+            committed = yield from self._commit(session, sent, [])
+            sent = [] if committed else self._replay(session, sent)
+        if sent:
+            yield from session._transactions.rollback()
+            self.history.was_rolled_back(sent, [], self.container)
+        yield from session._close()
+
     def _receive_some(
         self, session: Session, name: str, consumer: ConsumerSteps, received: list[tuple[str, int]]
     ) -> Steps[None]:

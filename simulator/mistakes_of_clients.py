@@ -10,6 +10,7 @@ from legato.client.failover.wire import Wire
 from legato.client.links.channel import Channel
 from legato.client.links.deliveries import AckBatch, Delivery, Incoming
 from legato.client.links.receiver_end import LAZY_MAX, ReceiverEnd
+from legato.client.links.sender_end import SenderEnd
 from legato.client.links.session_state import AcknowledgementOutcome, AcknowledgeMode, Outgoing
 from legato.client.links.temporaries import TemporaryEnd
 from legato.client.links.transaction_outcome import Query
@@ -100,3 +101,9 @@ def lazy_and_silent(self: ReceiverEnd) -> None:
         self.widen()
     else:
         self.flush()
+
+
+def commit_behind_what_is_gone(self: SenderEnd) -> None:
+    """What a failover rolled back before it was sent stays in front of what follows, which a commit does not see."""
+    if self.closing and self._upload is None:
+        self.outgoing.drop_done()

@@ -60,13 +60,15 @@ LISTENING_KINDS = ("subscribe_for_now", "join_the_crowd")
 """Those whose subscriptions last as long as they listen; see `conversations`."""
 LINE_KINDS = ("pour", "sip")
 """Those who send to the line and receive from it; see `pouring`."""
+FILLING_KIND = "fill"
+"""Who sends in transactions to a queue that makes producers wait while it is full; see `applications`."""
 COMPANIONS = ("produce", "ask", "browse")
 """What the second session of a connection is used for: nothing that receives from where the first one may."""
 LATER = 0.5
 """The share of runs in which some of these take part."""
-EDITION = 4
-"""Of plans: 1 is what the first simulator drew, 2 has what came later, 3 closes groups, 4 pours into the topic, too. A
-seed that found something still stands for it with the plan of its edition."""
+EDITION = 5
+"""Of plans: 1 is what the first simulator drew, 2 has what came later, 3 closes groups, 4 pours into the topic, too, 5
+fills queues in transactions. A seed that found something still stands for it with the plan of its edition."""
 CONTRACT_NAMES = tuple(CONTRACTS)
 CLIENTS_PER_STEP = 1 / 120
 CLIENTS_BOUNDS = (3, 11)
@@ -153,6 +155,11 @@ class Plan(msgspec.Struct, frozen=True):
         return next((queue for queue in self.queues if queue.name == name), None)
 
     @property
+    def filled(self) -> list[str]:
+        """The queues that make producers wait while they are full."""
+        return [queue.name for queue in self.queues if queue.when_full == "block"]
+
+    @property
     def tables(self) -> list[dict[str, Any]]:
         """What brokers are configured with."""
         planned = [{"match": queue.name, **queue.settings} for queue in (*self.queues, self.topic)]
@@ -207,7 +214,20 @@ def draw(seed: int, steps: int | None = None, *, edition: int = EDITION) -> Plan
     if edition == 2:
         return plan
     plan = msgspec.structs.replace(plan, groups_close=Random(f"groups {seed}").random() < 0.6)
-    return plan if edition == 3 else msgspec.structs.replace(plan, showers=Random(f"showers {seed}").random() < 0.7)
+    if edition == 3:
+        return plan
+    plan = msgspec.structs.replace(plan, showers=Random(f"showers {seed}").random() < 0.7)
+    return plan if edition == 4 else _add_filling(plan, Random(f"filling {seed}"))
+
+
+def _add_filling(plan: Plan, random: Random) -> Plan:
+    """The plan, with clients that fill a queue in transactions where one has to wait for room."""
+    if not plan.filled or random.random() < 0.2:
+        return plan
+    kinds = (FILLING_KIND,) * random.randint(1, 2)
+    mixed = any(contract != CONTRACT_NAMES[0] for contract in plan.contracts)
+    contracts = (random.choice(CONTRACT_NAMES) if mixed else CONTRACT_NAMES[0] for _ in kinds)
+    return msgspec.structs.replace(plan, kinds=(*plan.kinds, *kinds), contracts=(*plan.contracts, *contracts))
 
 
 def _add_later(plan: Plan, random: Random) -> Plan:

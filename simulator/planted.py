@@ -13,6 +13,7 @@ from legato.client.failover.wire import Wire
 from legato.client.links.channel import Channel
 from legato.client.links.deliveries import AckBatch, Incoming
 from legato.client.links.receiver_end import ReceiverEnd
+from legato.client.links.sender_end import SenderEnd
 from legato.client.links.session_state import Outgoing
 from legato.client.links.temporaries import TemporaryEnd
 from legato.client.links.transaction_outcome import Query
@@ -140,6 +141,7 @@ FAULTS = [
     Fault(LockFile, "write", mistakes_of_retention.notes_must_be_written),
     Fault(Undertakings, "hear", mistakes_of_clients.hear_nothing),
     Fault(ReceiverEnd, "look", mistakes_of_clients.lazy_and_silent),
+    Fault(SenderEnd, "_drop_done", mistakes_of_clients.commit_behind_what_is_gone),
     Fault(TemporaryEnd, "connection_lost", mistakes_of_clients.deletion_forgotten),
     Fault(Assignments, "_extents_of", mistakes_of_pipelines.bytes_for_good),
     Fault(Lane, "pass_over", mistakes_of_pipelines.floors_passed_over),

@@ -6,7 +6,7 @@ from random import Random
 
 import msgspec
 
-from simulator.plan import Plan, draw
+from simulator.plan import EDITION, Plan, draw
 
 GROUP = "orders"
 
@@ -46,6 +46,6 @@ def draw_replicas(seed: int) -> ReplicaPlan:
     )
 
 
-def draw_run(seed: int, steps: int | None) -> Plan:
+def draw_run(seed: int, steps: int | None, *, edition: int = EDITION) -> Plan:
     """The plan of what the brokers and their clients do: that of the seed, with a log in the place of a lock's file."""
-    return msgspec.structs.replace(draw(seed, steps), papers=False)
+    return msgspec.structs.replace(draw(seed, steps, edition=edition), papers=False)

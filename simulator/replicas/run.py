@@ -15,6 +15,7 @@ from simulator import run
 from simulator.actor import wants
 from simulator.history import History
 from simulator.network import Network
+from simulator.plan import EDITION
 from simulator.record import ViolationError
 from simulator.replicas.cables import Cables
 from simulator.replicas.disks import Kept, Truth, content
@@ -41,9 +42,9 @@ class ReplicatedSimulation(Simulation):
 
     kernel: ThreadedKernel
 
-    def __init__(self, seed: int, steps: int | None = None) -> None:
-        super().__init__(seed, steps)
-        self.plan = draw_run(seed, steps)
+    def __init__(self, seed: int, steps: int | None = None, *, edition: int = EDITION) -> None:
+        super().__init__(seed, steps, edition=edition)
+        self.plan = draw_run(seed, steps, edition=edition)
         self.replicas = draw_replicas(seed)
         self.kernel = ThreadedKernel(seed)
         self.random = self.kernel.random
@@ -169,6 +170,6 @@ class ReplicatedSimulation(Simulation):
         return list(max(others, key=lambda other: other.last_kept).kept)
 
 
-def simulate(seed: int, steps: int | None = None) -> Outcome:
-    """The run of a seed, as long as the seed says if `steps` do not."""
-    return ReplicatedSimulation(seed, steps).run()
+def simulate(seed: int, steps: int | None = None, *, edition: int = EDITION) -> Outcome:
+    """The run of a seed, as long as the seed says if `steps` do not; `edition`: see `plan.draw`."""
+    return ReplicatedSimulation(seed, steps, edition=edition).run()

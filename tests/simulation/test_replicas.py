@@ -8,7 +8,7 @@ from simulator.faults import find
 from simulator.replicas.planted import FAULTS, ReplicaFault
 from simulator.replicas.run import ReplicatedSimulation, simulate
 
-from tests.simulation.test_seeds import one_of
+from tests.simulation.test_seeds import kept_seeds, one_of
 
 QUICK = (
     "acknowledge-before-quorum",
@@ -21,15 +21,9 @@ QUICK = (
 SEEDS_FILE = Path(simulator.replicas.__file__).with_name("seeds.txt")
 
 
-def kept_seeds() -> list[tuple[int, int | None]]:
-    """Seed and steps of each line of the file; None for the steps the seed draws."""
-    lines = [line.partition("#")[0].split() for line in SEEDS_FILE.read_text().splitlines()]
-    return [(int(line[0]), None if line[1] == "-" else int(line[1])) for line in lines if line]
-
-
-@pytest.mark.parametrize(("seed", "steps"), one_of(2, kept_seeds()))
-def test_a_seed_that_finds_a_mistake_finds_nothing_without_it(seed: int, steps: int | None) -> None:
-    assert simulate(seed, steps).violation == ""
+@pytest.mark.parametrize(("seed", "steps", "edition"), one_of(2, kept_seeds(SEEDS_FILE)))
+def test_a_seed_that_finds_a_mistake_finds_nothing_without_it(seed: int, steps: int | None, edition: int) -> None:
+    assert simulate(seed, steps, edition=edition).violation == ""
 
 
 @pytest.mark.parametrize("seed", one_of(4, range(1, 13)))
