@@ -210,11 +210,14 @@ class ConnectionSteps(Generic[_Session]):
             desired_capabilities=DESIRED_CAPABILITIES,
         )
 
-    def _connect(self) -> Steps[None]:
+    def _connect(self, dropped: Callable[[], bool] = lambda: False) -> Steps[None]:
         transport = self._transport
+        connecting = transport.connecting
         try:
             transport.start_thread()
-            yield Wait(transport.gate, lambda: transport.connecting.connected_once or transport.error)
+            yield Wait(transport.gate, lambda: connecting.connected_once or transport.error or dropped())
+            if not connecting.connected_once and transport.error is None:
+                raise session_closed("connect to another group of brokers")
         except BaseException:
             transport.give_up()
             raise
@@ -478,6 +481,7 @@ class ConnectionSteps(Generic[_Session]):
     def _wake_others(self) -> None:
         """A session closes: its calls may wait at another one, or at a base."""
         self._wake_bases()
+        self._groups.wake_who_connect()
         if self._sweeping:
             self._wake_sessions()
 

@@ -8,7 +8,7 @@ run at once, and an acknowledgement covers what both have received. Only a trans
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import msgspec
@@ -23,17 +23,27 @@ from legato.errors import IllegalStateError
 class ConnectionGroups:
     """The connections below one, by the name of their group."""
 
-    __slots__ = ("_above", "_below")
+    __slots__ = ("_above", "_below", "_connecting")
 
     def __init__(self, above: Any) -> None:
         self._above = above
         self._below: dict[str, Any] = {}
+        self._connecting: list[Any] = []
+        """Those that calls wait for."""
 
     def __iter__(self) -> Iterator[Any]:
         return iter(list(self._below.values()))
 
-    def at(self, elsewhere: RedirectedLinkError) -> Steps[Any]:
+    def wake_who_connect(self) -> None:
+        """A session closes: its call may wait for a group of which no broker is there."""
+        for made in list(self._connecting):
+            made._transport.gate.open()
+
+    def at(self, elsewhere: RedirectedLinkError, dropped: Callable[[], bool]) -> Steps[Any]:
         """The connection to the group that a broker named; it is made if there is none.
+
+        Args:
+            dropped: whether nobody wants it any more.
 
         Raises:
             RedirectedLinkError: the broker named none that can be reached in our way, or `discover` is off.
@@ -52,7 +62,11 @@ class ConnectionGroups:
         made = type(above)(
             msgspec.structs.replace(above._uri, hosts=hosts, options=options), above._tls, above._token, above
         )
-        yield from made._connect()
+        self._connecting.append(made)
+        try:
+            yield from made._connect(dropped)
+        finally:
+            self._connecting.remove(made)
         # Of two threads that come at once the first one's is everybody's.
         below = self._below.setdefault(name, made) if found is None else made
         self._below[name] = below
@@ -121,7 +135,7 @@ class SessionGroups:
         if self._above is not None:
             # Two brokers that send us to each other have different maps.
             raise elsewhere
-        connection = yield from session._connection._groups.at(elsewhere)
+        connection = yield from session._connection._groups.at(elsewhere, lambda: session._guard.closed)
         below = self._session_in(connection)
         if transacted and self.bound is None:
             self.bound = below
@@ -140,19 +154,25 @@ class SessionGroups:
         if self._above is not None:
             raise elsewhere
         session = self._session
-        connection = yield from session._connection._groups.at(elsewhere)
+        connection = yield from session._connection._groups.at(elsewhere, lambda: session._guard.closed)
         return self._session_in(connection)
 
     def _session_in(self, connection: Any) -> Any:
         below = self._below.get(id(connection))
         if below is None:
             below = self._below[id(connection)] = connection._create_below(self._session)
+            self._session._guard.notifiers.append(connection._transport.notifier)
         return below
 
     def _is_in_use(self) -> bool:
-        """Whether links of its own may be part of a transaction."""
-        members = self._session._members
-        return bool(members.consumers or members.closing or any(each._routes for each in members.producers))
+        """Whether links of its own may be part of a transaction, or what closed ones have sent and received is."""
+        session = self._session
+        members = session._members
+        if members.consumers or members.closing or any(each._routes for each in members.producers):
+            return True
+        transactions = session._transactions
+        ended = session._undertakings.current is None and transactions.untold is None
+        return not ended or transactions.current.did_work
 
     def close_within(self, patience: Patience) -> Steps[None]:
         """Close all sessions below."""

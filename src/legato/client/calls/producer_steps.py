@@ -296,7 +296,8 @@ class ProducerSteps:
                 send.watched = False
         if transaction is None:
             outgoing.waiting.append(send)
-            if end.channel.transport.deaf and not send.awaited:
+            # Who waits looks whether the session's own connection has ended, not another group's.
+            if end.channel.transport.deaf and not (send.awaited and end.channel is channel):
                 _withdraw(end, send)
         else:
             # One step: a transaction must not have what is not sent.
@@ -382,7 +383,8 @@ class ProducerSteps:
                 end.channel.transport.post(end.close)
         transport = channel.transport
         patience = Patience("producer", self._session._connection._options.close_timeout_s, transport)
-        losses = Losses(channel)
+        channels: list[Any] = [channel, *(end.channel for end in ends)]
+        losses = [Losses(each) for each in dict.fromkeys(channels)]
         transacted = self._transactions.current is not None
 
         def over() -> bool:
@@ -399,7 +401,8 @@ class ProducerSteps:
             yield from self._guard.wait_for_completions()
         self._session._members.forget_producer(self)
         yield from self._tell_duplicates()
-        losses.tell(patience)
+        for each in losses:
+            each.tell(patience)
         patience.check()
 
     def _leave(self, error: BaseException | None) -> Steps[None]:

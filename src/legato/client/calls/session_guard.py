@@ -23,14 +23,16 @@ class SessionGuard:
         completions: the completion listeners that are still to be called.
         closed: whether the session was closed.
         blocked: whether a call waits for the broker.
+        notifiers: who calls the session's listeners: its connection's, and those of connections below that one.
     """
 
-    __slots__ = ("blocked", "channel", "closed", "completions", "turn")
+    __slots__ = ("blocked", "channel", "closed", "completions", "notifiers", "turn")
 
     def __init__(self, channel: Channel, turn: Turn) -> None:
         self.channel = channel
         self.turn = turn
         self.completions = Completions(channel.gate)
+        self.notifiers = [channel.transport.notifier]
         self.closed = False
         self.blocked = False
 
@@ -140,14 +142,22 @@ class SessionGuard:
         Raises:
             IllegalStateError: one does, and would wait for itself.
         """
-        if self.completions.running and self.channel.transport.notifier.is_current:
+        if any(notifier.is_current for notifier in list(self.completions.running)):
             raise IllegalStateError(f"A completion listener cannot {what} its own session (Jakarta Messaging 7.3.4).")
+
+    @property
+    def _in_listener(self) -> bool:
+        """Whether a listener of the session calls; no generator, for each call of the session asks."""
+        for notifier in self.notifiers:  # noqa: SIM110
+            if notifier.is_current:
+                return True
+        return False
 
     @property
     def has_completed(self) -> bool:
         """Whether no completion listener is waited for: each has returned, or comes after a listener that waits."""
         completions = self.completions
-        return completions.all_called or completions.held_up or self.channel.transport.notifier.is_current
+        return completions.all_called or completions.held_up or self._in_listener
 
     def wait_for_completions(self) -> Steps[None]:
         """Wait until all completion listeners have returned (Jakarta Messaging 7.3.4).
@@ -167,7 +177,7 @@ class SessionGuard:
     @contextmanager
     def held(self) -> Iterator[None]:
         """Who uses the session is waited for: if that would hold completion listeners up, nobody waits for them."""
-        if not self.channel.transport.notifier.is_current:
+        if not self._in_listener:
             yield
             return
         completions = self.completions

@@ -241,7 +241,7 @@ class SessionTransactions:
         number = outgoing.last_number + 1
         outgoing.last_number = number
         again = Send(number, send.data, send.message, current, stream=send.stream)
-        again.repeats = send.transaction
+        again.repeats, again.former = send.transaction, send
         # One step: a transaction must not have what is not sent, and what is left is for the next call.
         current.sends.append((end, again)); outgoing.waiting.append(again); self._disposed.popleft()  # fmt: skip  # noqa: E702
         end.channel.wake_sender(end)
@@ -321,13 +321,9 @@ class SessionTransactions:
             conclude,
             # A loss of the connection decides it, or its truth is to be had.
             resolved=True,
+            lost=(lambda error: in_doubt(transaction, error)) if commit and transaction.did_work else None,
         )
-        try:
-            yield from self._undertakings.undertake(ending)
-        except JMSError as error:
-            if commit and transaction.did_work:
-                raise in_doubt(transaction, error) from error
-            raise
+        yield from self._undertakings.undertake(ending)
         yield from self._guard.wait_for_completions()
         return transaction
 

@@ -23,9 +23,10 @@ class Undertaking:
         over: whether its outcome is known.
         conclude: what the session makes of that.
         resolved: whether its truth is waited for, even if the failover contract releases blocked calls.
+        lost: what to raise if its outcome cannot be had any more, and why.
     """
 
-    __slots__ = ("ask", "conclude", "over", "resolved", "what")
+    __slots__ = ("ask", "conclude", "lost", "over", "resolved", "what")
 
     def __init__(
         self,
@@ -35,12 +36,14 @@ class Undertaking:
         conclude: Callable[[], None],
         *,
         resolved: bool = False,
+        lost: Callable[[JMSError], JMSError] | None = None,
     ) -> None:
         self.what = what
         self.ask = ask
         self.over = over
         self.conclude = conclude
         self.resolved = resolved
+        self.lost = lost
 
 
 class Told:
@@ -87,11 +90,16 @@ class Undertakings:
             yield from self._guard.wait(
                 over or undertaking.over, undertaking.what, resolved=undertaking.resolved, unconfirmed=True
             )
-        except JMSError:
-            self.current = None
-            raise
+        except JMSError as error:
+            self._give_up(undertaking, error)
         undertaking.conclude()
         self.current = None
+
+    def _give_up(self, undertaking: Undertaking, error: JMSError) -> NoReturn:
+        self.current = None
+        if undertaking.lost is None:
+            raise error
+        raise undertaking.lost(error) from error
 
     def hear(self, until: Callable[[], object] | None = None, timeout_s: float | None = None) -> Steps[bool]:
         """Wait for the end of what an interrupted call had begun; returns whether there is nothing of that left.
@@ -109,9 +117,8 @@ class Undertakings:
             heard = yield from self._guard.wait(
                 ready, undertaking.what, timeout_s, resolved=undertaking.resolved, unconfirmed=True
             )
-        except JMSError:
-            self.current = None
-            raise
+        except JMSError as error:
+            self._give_up(undertaking, error)
         if heard and over():
             undertaking.conclude()
             self.current = None

@@ -139,7 +139,9 @@ class Channel(ChannelEnds):
         self.session = self.transport.wire.engine.begin_session()
         self.session.context = self
         for end in self._ends():
-            self.attach(end)
+            # What the broker has closed does not come back; the application's next one has another name.
+            if not (isinstance(end, SenderEnd) and end.closed):
+                self.attach(end)
 
     def forget_sender(self, sender: SenderEnd) -> None:
         """A producer's link is closed."""
@@ -174,6 +176,10 @@ class Channel(ChannelEnds):
         failure: JMSError | None = _aborted(cause) if unacknowledged else None
         if self.coordinator is not None:
             failure = self.coordinator.connection_lost(cause, kept)
+        for sender in list(self.senders):
+            if sender.closing:
+                # What it waited for may have gone with the connection, or with the transaction.
+                sender.close()
         if failure is not None and not self.closing:
             self._report_abort(failure, cause)
         self._end_when_done()

@@ -44,8 +44,8 @@ class Completions:
         """Sends that are done; counted by the I/O thread. Of what is under way, producers know."""
         self.paid = 0
         """Counted by who calls listeners."""
-        self.running = False
-        """Whether one of the listeners runs now."""
+        self.running: dict[Notifier, None] = {}
+        """Who calls one of the listeners now: of each group of brokers that messages go to there is one."""
         self.held_up = False
         """Whether their caller is in another listener, which waits for the session: they are called after that one."""
 
@@ -85,7 +85,7 @@ def complete_all(sends: list[Send], notifier: Notifier) -> Steps[None]:
         completion = send.completion
         assert completion is not None
         completions = completion._completions
-        completions.running = True
+        completions.running[notifier] = None
         try:
             result = completion._call(send.message, send.error)
             if result is not None:
@@ -95,7 +95,7 @@ def complete_all(sends: list[Send], notifier: Notifier) -> Steps[None]:
                 raise
             log.exception("a completion listener raised")
         finally:
-            completions.running = False
+            completions.running.pop(notifier, None)
             completions.paid += 1
             if completions.paid == completions.taken:
                 completions.gate.open()

@@ -48,6 +48,8 @@ class CoordinatorEnd:
         self.attached = False
         self._ending: TransactionEnding | None = None
         self._queries: list[Query] = []
+        self._begun: Transaction | None = None
+        """The last one that was declared over this link."""
         self._tags = 0
 
     # -- its life ----------------------------------------------------------------------------------------
@@ -56,6 +58,7 @@ class CoordinatorEnd:
         """Attach on the channel's present session."""
         session = self.channel.session
         assert session is not None
+        self._begun = None
         self.link = session.sender(
             self.name,
             source=Terminus(address=self.name),
@@ -275,6 +278,10 @@ class CoordinatorEnd:
         self._send(encode_discharge(ending.transaction.id, fail=ending.refused or not ending.commit), ending)
 
     def _declare(self, transaction: Transaction) -> None:
+        if self._begun is transaction:
+            # The link came back, or its doubts were resolved, while messages stopped for the end of the one before.
+            return
+        self._begun = transaction
         self._send(encode_declare(), transaction)
 
     def _ask(self, query: Query) -> None:

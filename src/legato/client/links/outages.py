@@ -74,9 +74,11 @@ class Outages:
             channel.begin()
 
     def forget(self, channel: Channel) -> None:
-        """A session is closed."""
+        """A session is closed: nobody answers its attaches any more."""
         if channel in self._channels:
             self._channels.remove(channel)
+        for end in [end for end in self._awaited if end.channel is channel]:
+            self.restored(end)
 
     def grant_all(self) -> None:
         """Let messages come."""

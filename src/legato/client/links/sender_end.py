@@ -77,8 +77,6 @@ class SenderEnd:
         self.link = None
         self.attached = False
         self._upload = None
-        if self.closing and not self.outgoing.under_way:
-            self._close_done()
         if not self.channel.contract.resends:
             blocked = self.outgoing.blocked()
             for send in blocked:

@@ -87,6 +87,8 @@ class Send(msgspec.Struct, eq=False):
     error: JMSError | None = None
     repeats: Transaction | None = None
     """The transaction that had sent the same before, if `replay()` sends it again."""
+    former: Send | None = None
+    """Its send, which may be a repetition too."""
 
 
 class Outgoing:
@@ -188,8 +190,13 @@ class Outgoing:
 
 
 def is_stored_already(send: Send) -> bool:
-    """Whether a replayed send turned out to be needless: the transaction that it repeats had committed."""
-    return send.repeats is not None and send.repeats.committed is True
+    """Whether a replayed send turned out to be needless: one of the transactions that it repeats had committed."""
+    each: Send | None = send
+    while each is not None:
+        if each.repeats is not None and each.repeats.committed is True:
+            return True
+        each = each.former
+    return False
 
 
 class Transaction:
