@@ -51,8 +51,17 @@ class Expiry:
     def _expire_at(self, queue: Queue, seq: int) -> None:
         """Expire a message that waits, in the window or on disk."""
         lane = queue.lane(seq) if seq >> 56 in queue.lanes else queue.main
-        if any(message.seq == seq and message.waiting for message in lane.returned):
-            return  # Dispatching will see it.
+        returned = next((m for m in lane.returned if m.seq == seq and m.waiting), None)
+        if returned is not None:
+            # Dispatching sees it only if somebody has credit, and wants it.
+            found = self._kernel.archive.messages(queue.id, seq - 1, 1, 0)
+            if found and found[0].seq == seq:
+                returned.body = found[0].body
+                returned.waiting = False
+                lane.claimed.add(seq)
+                queue.claims = True
+                self._router.expire(returned)
+            return
         if queue.selecting or seq > lane.loaded_seq:
             if seq in lane.claimed or seq > lane.visible_seq:
                 return

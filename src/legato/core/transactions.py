@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import Any
 
 import msgspec
@@ -127,18 +126,26 @@ class Transactions:
         if why_not := _excess(transaction, coming=1):
             transaction.failed = why_not
             transaction.sends.clear()
-        elif node.special and (why := refusal(node)):
+            return False
+        outgoing = Outgoing(body, message_id, None, traits, container, txn=transaction.id)
+        has_id = (node.special or traits is not PLAIN) and bool(self._duplicates.duplicate_id_of(node, outgoing))
+        if node.special and (why := refusal(node)) and not (has_id and self._is_stored(node, outgoing)):
             transaction.failed = why[1]
-        else:
-            outgoing = Outgoing(body, message_id, None, traits, container, txn=transaction.id)
-            transaction.sends.append((node, outgoing))
-            if (node.special or traits is not PLAIN) and self._duplicates.duplicate_id_of(node, outgoing):
-                transaction.has_ids = True
-                if token is not None:
-                    outgoing.token = token
-                    transaction.unsettled.append(token)
-                    return True
+            return False
+        transaction.sends.append((node, outgoing))
+        if has_id:
+            transaction.has_ids = True
+            if token is not None:
+                outgoing.token = token
+                transaction.unsettled.append(token)
+                return True
         return False
+
+    def _is_stored(self, node: Node, outgoing: Outgoing) -> bool:
+        """Whether an address has the message already, by its duplicate id: it needs no room."""
+        if node.deleted:
+            return False
+        return self._duplicates.first_of(node, self._duplicates.duplicate_id_of(node, outgoing)) is not None
 
     def acknowledge(
         self, transaction: Transaction, consumer: Consumer, message: Message, disposal: Disposal | None = None
@@ -204,12 +211,21 @@ class Transactions:
         """Why what the transaction sends cannot be stored, all of it but duplicates."""
         if transaction.has_ids:
             self._sort_out(transaction)
-        special = [node for node, _ in transaction.sends if node.special]
-        for node, count in Counter(special).items() if special else ():
+        wanted: dict[Node, list[int]] = {}
+        for node, outgoing in transaction.sends:
+            if node.special:
+                wanted.setdefault(node, []).append(len(outgoing.body))
+        for node, sizes in wanted.items():
             if node.deleted:
                 return f"{node.address}, to which it sends, was deleted"
-            if node.settings.when_full == "fail" and (room := node.room) is not None and room < count:
+            if node.settings.when_full != "fail":
+                continue
+            count, size = len(sizes), sum(sizes)
+            if (room := node.room_messages) is not None and room < count:
                 return f"{node.address} has room for {room} more messages; it sends {count} there (when_full = fail)"
+            # Its last message may go past the limit, as one that comes by itself does.
+            if (room := node.room_bytes) is not None and (not room or room <= size - sizes[-1]):
+                return f"{node.address} has room for {room} more bytes; it sends {size} there (when_full = fail)"
         return None
 
     def _discharge_again(self, txn_id: bytes, fail: bool, token: Any) -> None:

@@ -14,7 +14,7 @@ from legato.server.links.consumers import Consumers
 from legato.server.links.damaged_queues import DamagedQueues
 from legato.server.links.expiry_timers import ExpiryTimers
 from legato.server.links.filters import Filters, read_filters
-from legato.server.links.link_endings import kept_policy
+from legato.server.links.link_endings import LinkEnding, kept_policy
 from legato.server.links.link_roles import DeliveryLink, Node
 from legato.server.links.nodes import Nodes, wants_topic
 from legato.server.links.refused import Refused
@@ -78,13 +78,17 @@ class ConsumerLinks:
                 self._temporaries.check_consumer(peer, node)
             if (old := self._registry.holder(peer.container, link.name)) is not None:
                 self._temporaries.pass_on(node.name, old, link)
+        # Before the former one goes: a link that is attached again is not the last one of its node.
+        self._registry.add(link, node.name)
         try:
             self._attach_to(peer, link, node, filters, answer)
         except (Refused, Refusal):
+            self._registry.remove(link)
             is_held = old is not None and self._registry.holder(peer.container, link.name) is old
             self._temporaries.give_back(node.name, link, old if is_held else None)
+            if old is not None and not is_held:
+                self._temporaries.link_gone(node.name, link, LinkEnding.CUT)
             raise
-        self._registry.add(link, node.name)
 
     def _attach_to(self, peer: Peer, link: Sender, node: Node, filters: Filters, answer: Terminus) -> None:
         if isinstance(node, Topic):

@@ -48,11 +48,15 @@ class Consumers:
         self._damaged = damaged
         self._left = left
 
-    def steal(self, peer: Peer, link: Sender) -> None:
+    def steal(self, peer: Peer, link: Sender, to: str) -> None:
         """A client that came back before we noticed that it was gone takes its link over (AMQP 2.6.1).
 
-        What its application still holds stays its own; the subscription that the link was on stays too. What was kept
-        with a link that had been detached goes back: our engine cannot resume deliveries (AMQP 2.6.13).
+        What its application still holds stays its own; the subscription that the link was on stays too, if the new one
+        is for that. What was kept with a link that had been detached goes back: our engine cannot resume deliveries
+        (AMQP 2.6.13).
+
+        Args:
+            to: the name of the queue or subscription that the link is for now.
         """
         old = self._registry.holder(peer.container, link.name)
         if old is None:
@@ -61,7 +65,8 @@ class Consumers:
         consumer, old.context = old.context, None
         resumed = self._registry.suspended.pop(old, None) is not None
         hold_until_us = 0 if resumed else self._broker.now_us + _STEAL_US
-        self._broker.receivers.detach(consumer, clean=resumed, hold_until_us=hold_until_us, moving=True)
+        moving = consumer.queue.name == to
+        self._broker.receivers.detach(consumer, clean=resumed, hold_until_us=hold_until_us, moving=moving)
         old_peer.links.discard(old)
         old_peer.holdings.count_links(len(old_peer.links))
         old_peer.receivers.discard(consumer)
@@ -82,7 +87,7 @@ class Consumers:
             Refused: the queue is damaged.
         """
         self._damaged.refuse(queue)
-        self.steal(peer, link)
+        self.steal(peer, link, queue.name)
         held = _held_by(link)
         if held:
             pass_claim()

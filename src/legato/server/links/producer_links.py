@@ -119,6 +119,9 @@ class ProducerLinks:
                 if target.address
                 else None
             )
+        if node is not None:
+            # Before the former one goes: a link that is attached again is not the last one of its node.
+            self._registry.add(link, node.name)
         self._steal(link, node)
         properties: dict[str, Any] = {}
         producer = None
@@ -138,6 +141,4 @@ class ProducerLinks:
             properties=properties or None,
             max_message_bytes=self._max_message_bytes,
         )
-        if node is not None:
-            self._registry.add(link, node.name)
         self._credit.begin(link, port)

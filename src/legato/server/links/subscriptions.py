@@ -66,7 +66,7 @@ class SubscriptionLinks:
             peer.holdings.create()
         elif former.topic is not topic:
             self._demand_of_all(peer, former)
-        self._consumers.steal(peer, link)
+        self._consumers.steal(peer, link, wanted.stored)
         subscription = self._broker.subscriptions.subscribe(
             topic,
             wanted.stored,

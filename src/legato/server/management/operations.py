@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from legato.core.broker import Broker
+from legato.core.facts import Kind
 from legato.core.queues import Queue
 from legato.core.topics import Topic
 from legato.server.access.permissions import Level, Rights
@@ -17,7 +18,7 @@ from legato.server.links.filters import compiled
 from legato.server.links.link_closing import LinkCloser
 from legato.server.links.link_roles import Node
 from legato.server.links.nodes import Nodes
-from legato.server.links.refused import NOT_FOUND, Refused
+from legato.server.links.refused import NOT_ALLOWED, NOT_FOUND, Refused
 from legato.server.links.subscription_names import DURABLE_PREFIX, VOLATILE_PREFIX
 from legato.server.management import connection_views
 from legato.server.management.assignments import Pipelines
@@ -34,6 +35,13 @@ PATTERN_CHARACTERS_MAX = 255
 INTERVALS = ("heartbeat_interval_s", "activation_interval_s")
 """What an update of the broker may name (CONTRACT B20)."""
 _SUBSCRIPTIONS = (DURABLE_PREFIX, VOLATILE_PREFIX)
+
+
+_OWN: dict[Kind, str] = {
+    Kind.SCHEDULE: "it holds the delayed messages of all addresses until they are due.",
+    Kind.ASSIGNMENT: "it holds what a pipeline has taken; `release`, of type `assignment`, gives that back.",
+}
+"""Kinds of queues that only the broker takes messages from, and what they hold."""
 
 
 class Operations:
@@ -156,8 +164,15 @@ class Operations:
             raise Refused(NOT_FOUND, f"There is no {kind} {name!r}.")
         return node
 
-    def _queue(self, arguments: dict[str, Any]) -> Queue:
+    def _usable(self, arguments: dict[str, Any]) -> Node:
+        """The same, to do something with it: the queues of delayed messages and of pipelines are the broker's own."""
         node = self._node(arguments)
+        if not isinstance(node, Topic) and (why := _OWN.get(node.kind)):
+            raise Refused(NOT_ALLOWED, f"{node.name!r} is the broker's own: {why}")
+        return node
+
+    def _queue(self, arguments: dict[str, Any]) -> Queue:
+        node = self._usable(arguments)
         if isinstance(node, Topic):
             raise Rejection("Topics hold no messages: name a queue or a subscription.")
         return node
@@ -172,7 +187,7 @@ class Operations:
         return {"name": node.address, "type": kind}
 
     def _delete(self, arguments: dict[str, Any]) -> Any:
-        node = self._node(arguments)
+        node = self._usable(arguments)
         waiting = None if isinstance(node, Topic) else node.depth
         self._closer.delete(node)
         self._damaged.forget(node.id)

@@ -97,8 +97,9 @@ class Transfers:
                 raise Refused(NOT_ALLOWED, "The delivery tag of a numbered message is a number of 62 bits.")
             body, message_id, special = port.admit(event.data)
             target = port.target
+            known = bool(number) and producer is not None and producer.is_duplicate(number)
             if target is None:
-                target = self._relayed_to(peer, event.data)
+                target = self._relayed_to(peer, event.data, known=known)
                 if target is None:
                     if event.txn_id is not None:
                         raise Refused(NOT_ALLOWED, NO_TRANSACTION)
@@ -107,7 +108,7 @@ class Transfers:
                     self._management.request(peer, event.data, lambda: self._owe_relay(link, port))
                     link.settle(event.delivery, ACCEPTED)
                     return
-            if self._shell.full and not (number and producer is not None and producer.is_duplicate(number)):
+            if self._shell.full and not known:
                 raise Refused(FULL, self._shell.full)
         except (ProtocolError, Refused, Refusal) as error:
             if isinstance(error, Denied):
@@ -117,7 +118,8 @@ class Transfers:
         traits = PLAIN if special is None else traits_of(special, now_us)
         if event.txn_id is not None:
             self._publish_in(peer, event, port, target, body, message_id, traits)
-        elif producer is not None:
+            return
+        if producer is not None:
             self._broker.publisher.publish_numbered(
                 target, body, message_id, token, producer, number, traits, peer.container
             )
@@ -231,8 +233,11 @@ class Transfers:
         if transaction is not None:
             transaction.failed = description
 
-    def _relayed_to(self, peer: Peer, data: bytes) -> Node | None:
+    def _relayed_to(self, peer: Peer, data: bytes, *, known: bool) -> Node | None:
         """The node that a message to the anonymous relay names (amqp.md A2); None for the management address.
+
+        Args:
+            known: whether it is stored already, by its number: it needs no room.
 
         Raises:
             ProtocolError: it names none.
@@ -247,7 +252,7 @@ class Transfers:
         kind = sections.message_annotations().get(JMS_DESTINATION)
         capabilities = _CAPABILITIES.get(kind, ()) if isinstance(kind, int) else ()
         node = self._nodes.find(address, capabilities, peer.rights, SEND, peer.holdings)
-        if self._broker.backpressure.room(node) == 0:
+        if not known and self._broker.backpressure.room(node) == 0:
             raise Refused(FULL, f"{node.address} is full, and the anonymous relay cannot wait for it.")
         return node
 
@@ -274,7 +279,7 @@ class Transfers:
                 event.link.update(event.delivery, state)
             else:
                 event.link.settle(event.delivery, state)
-            self._credit.owe(event.link, port)
+        self._credit.owe(event.link, port)
 
     def _refuse(
         self, peer: Peer, event: Transfer, port: PublisherLink, number: int, condition: str, description: str

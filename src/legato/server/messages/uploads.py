@@ -128,6 +128,9 @@ class Uploads:
             upload.end()
 
     def sweep(self) -> None:
-        """Give up what was coming over links that ended."""
-        for link in [link for link in self._running if link.closed or link.context is None]:
+        """Give up what was coming over links that ended.
+
+        A link may be closed as soon as that was read, while what came before waits for its turn: what hung on it tells.
+        """
+        for link in [link for link in self._running if link.context is None]:
             self.give_up(link)
