@@ -181,12 +181,24 @@ class TaskTurn:
     def keep(self, kept: bool) -> None:
         """See `Turn.keep`; it is counted."""
 
-    def awaited(self, timeout_s: float | None = None) -> Steps[bool]:
+    def awaited(self, timeout_s: float | None = None, unless: Callable[[], object] | None = None) -> Steps[bool]:
         """See `Turn.awaited`."""
         if self._acquire(False):
             return True
-        wait = Wait(self._gate, lambda: self._acquire(False), timeout_s)  # type: ignore[arg-type]
-        return bool((yield wait))
+
+        taken = False
+
+        def over() -> bool:
+            nonlocal taken
+            taken = self._acquire(False)
+            return taken or (unless is not None and bool(unless()))
+
+        yield Wait(self._gate, over, timeout_s)  # type: ignore[arg-type]
+        return taken
+
+    def ring(self) -> None:
+        """See `Turn.ring`."""
+        self._gate.open()
 
 
 class TaskNotifier:

@@ -245,7 +245,8 @@ class Deliveries:
         events.append(TransferPart(link, handle, tag, data, False, True, settled, txn_id))
 
     def _drop_aborted(self, link: Receiver, delivery: Any, events: list[Event]) -> None:
-        events.append(TransferAborted(link))
+        tag = _delivery_tag(delivery)
+        events.append(TransferAborted(link, _unpack(tag.start, tag.size) if tag.size else b""))
         link._drop_parts()
         link.credit -= 1
         _delivery_settle(delivery)

@@ -124,6 +124,7 @@ class TransferAborted(Event):
     """The sender aborted a message of which parts had arrived."""
 
     link: Receiver
+    tag: bytes = b""
 
 
 class TransferLost(Event):

@@ -56,9 +56,16 @@ class TaskTurn:
     def keep(self, kept: bool) -> None:
         """It is counted."""
 
-    def awaited(self, timeout_s: float | None = None) -> Steps[bool]:
+    def awaited(self, timeout_s: float | None = None, unless: Callable[[], object] | None = None) -> Steps[bool]:
         """Take it, waiting for it if need be, at most so long; returns whether it was taken."""
-        return self._acquire(False) or bool((yield Wait(self._gate, lambda: self._acquire(False), timeout_s)))
+        if self._acquire(False):
+            return True
+        yield Wait(self._gate, lambda: self._acquire(False) or (unless is not None and unless()), timeout_s)
+        return self._owner is asyncio.current_task()
+
+    def ring(self) -> None:
+        """Who waits for it is to look again."""
+        self._gate.open()
 
 
 class TaskNotifier:

@@ -261,12 +261,13 @@ class ConsumerSteps(ConsumerWork):
         self, kind: type[_T], timeout_s: float | None = None, *, no_wait: bool = False
     ) -> Steps[_T | None]:
         """`receive_body()` without its last step."""
+        bodies: list[_T | None] = []
 
         def check(message: Message) -> None:
-            _body_of(message, kind)
+            bodies[:] = [_body_of(message, kind)]
 
         message = yield from self._getting_such(check, timeout_s, no_wait=no_wait)
-        return None if message is None else _body_of(message, kind)
+        return None if message is None else bodies[0]
 
     def _getting_such(
         self, check: Check, timeout_s: float | None = None, *, no_wait: bool = False
@@ -288,8 +289,8 @@ class ConsumerSteps(ConsumerWork):
             try:
                 if message is not None:
                     check(message)
-            except MessageFormatError:
-                if stays:
+            except BaseException as error:
+                if stays or not isinstance(error, MessageFormatError):
                     self._take_back()  # a failover came between the look at the first message and its taking
                 else:
                     self._end.handing = None  # the application is told of it: it has it
@@ -323,7 +324,8 @@ class ConsumerSteps(ConsumerWork):
         if self._transport.awaits_start:
             self._transport.awaits_start = False
             log.warning("! A consumer waits on a connection that was not started: call connection.start().")
-        if self._pulls and self._transport.started:
+        if self._pulls:
+            # If the connection is stopped, that is done when it is started.
             self._transport.post(end.want)
         remaining_s = None if deadline is None else deadline - time.monotonic()
         try:

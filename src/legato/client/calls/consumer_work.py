@@ -8,7 +8,7 @@ from collections.abc import Callable
 from legato.amqp.engine.outcomes import Rejected
 from legato.client.calls.described import described
 from legato.client.calls.ports import SessionPort
-from legato.client.links.deliveries import GONE, Delivery, DeliveryState
+from legato.client.links.deliveries import GONE, Delivery
 from legato.client.links.receiver_end import ReceiverEnd
 from legato.client.links.session_state import AcknowledgeMode
 from legato.client.mapping.received import Received, read_message
@@ -95,7 +95,7 @@ class ConsumerWork:
     def _refuse(self, delivery: Delivery, error: ProtocolError) -> None:
         """It is no message: the broker hears so."""
         self._drop(delivery)
-        self._transport.post(self._end.settle, delivery, Rejected(error.condition, str(error)), DeliveryState.RETURNED)
+        self._transport.post(self._end.refuse_message, delivery, Rejected(error.condition, str(error)))
 
     def _presented(self, delivery: Delivery, message: Message) -> None:
         end = self._end
@@ -122,8 +122,8 @@ class ConsumerWork:
         self._acknowledgements.unacknowledged.pop(delivery, None)
         inbox = self._inbox
         is_first = bool(inbox) and inbox[0] is delivery
-        # A loss of the connection may have decided about it.
-        if not is_first and delivery.state not in GONE:
+        # A loss of the connection may have decided about it: it is gone, or comes again by itself.
+        if not is_first and not delivery.again and delivery.state not in GONE:
             inbox.appendleft(delivery)
         end.handing = None
 
@@ -184,7 +184,7 @@ class ConsumerWork:
 
     def _ask_for_listener(self) -> None:
         """Without a prefetch: ask for the listener's next message."""
-        if self._pulls and self._listener is not None and self._transport.started and not self._inbox:
+        if self._pulls and self._listener is not None and not self._inbox:
             self._transport.post(self._end.want)
 
     def _take_for_listener(self) -> tuple[Delivery, Message] | None:

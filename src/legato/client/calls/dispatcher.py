@@ -100,12 +100,18 @@ class Dispatching:
         if not self.is_current:
             # One that rests as its connection was not stopped yet looks again.
             self._gate.open()
+            self._session._guard.turn.ring()
             yield Wait(self._gate, lambda: not self._busy)
 
     def stop(self) -> None:
         """End after the listener that runs now."""
         self._stopping = True
         self._gate.open()
+        self._session._guard.turn.ring()
+
+    def _is_held_back(self) -> bool:
+        """Whether no message is to be presented now."""
+        return self._stopping or not self._session._channel.transport.started
 
     def _run(self) -> Steps[None]:
         try:
@@ -140,8 +146,9 @@ class Dispatching:
         turn = self._session._guard.turn
         self._busy = True
         try:
-            if not turn.acquire(False):
-                yield from turn.awaited()
+            # Who has it may wait for a message, and be told only later that none comes.
+            if not turn.acquire(False) and not (yield from turn.awaited(unless=self._is_held_back)):
+                return False
             turn.keep(True)
             try:
                 if not (yield from self._heard()):

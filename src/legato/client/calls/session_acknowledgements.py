@@ -143,10 +143,16 @@ class SessionAcknowledgements:
         if self.mode not in (AcknowledgeMode.CLIENT, AcknowledgeMode.INDIVIDUAL):
             self._guard.check_open()
             return
-        if self.mode is AcknowledgeMode.CLIENT:
-            for other in self._others:
+        failure: JMSError | None = None
+        for other in self._others if self.mode is AcknowledgeMode.CLIENT else ():
+            try:
                 yield from other._acknowledge(None)
+            except JMSError as error:
+                # It says that all else is acknowledged.
+                failure = failure or error
         yield from self._acknowledge(delivery)
+        if failure is not None:
+            raise failure
 
     def _acknowledge(self, delivery: Delivery | None) -> Steps[None]:
         with self._guard.used():
@@ -265,7 +271,6 @@ class SessionAcknowledgements:
         if not batch.open:
             return
         channel = self._guard.channel
-        channel.resolving = batch.resolved
 
         def ask() -> None:
             channel.transport.post(channel.acknowledge, batch)
@@ -290,8 +295,6 @@ class SessionAcknowledgements:
         except JMSError:
             self._forget(batch.deliveries)
             raise
-        finally:
-            channel.resolving = False
         self._forget(batch.deliveries)
 
     def presented_again(self, delivery: Delivery) -> None:

@@ -146,7 +146,6 @@ class SessionSteps(Generic[_Producer, _Consumer, _Browser]):
         if guard.closed:
             post(channel.close)
         guard.blocked = False
-        channel.resolving = False
         post(channel.look_again)
         channel.transport.wake()
         guard.turn.release()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from typing import Protocol
 
 from legato.client.gate import Gate
@@ -18,8 +19,15 @@ class Turn(Protocol):
     def release(self) -> None:
         """Give it up."""
 
-    def awaited(self, timeout_s: float | None = None) -> Steps[bool]:
-        """Take it, waiting for it if need be, at most so long; returns whether it was taken."""
+    def awaited(self, timeout_s: float | None = None, unless: Callable[[], object] | None = None) -> Steps[bool]:
+        """Take it, waiting for it if need be, at most so long; returns whether it was taken.
+
+        Args:
+            unless: when to wait no more (`ring`).
+        """
+
+    def ring(self) -> None:
+        """Who waits for it is to look again."""
 
     def keep(self, kept: bool) -> None:
         """Who has it keeps it, or not, whatever is released meanwhile: a listener's calls are not its end."""
@@ -58,6 +66,13 @@ class ThreadTurn:
         """Who has it keeps it, or not, whatever is released meanwhile: a listener's calls are not its end."""
         self.keeper = threading.get_ident() if kept else 0
 
-    def awaited(self, timeout_s: float | None = None) -> Steps[bool]:
+    def awaited(self, timeout_s: float | None = None, unless: Callable[[], object] | None = None) -> Steps[bool]:
         """Take it, waiting for it if need be, at most so long; returns whether it was taken."""
-        return self.acquire() or bool((yield Wait(self.gate, self.acquire, timeout_s)))
+        if self.acquire():
+            return True
+        yield Wait(self.gate, lambda: self.acquire() or (unless is not None and unless()), timeout_s)
+        return self.holder.get("thread") == threading.get_ident()
+
+    def ring(self) -> None:
+        """Who waits for it is to look again."""
+        self.gate.open()

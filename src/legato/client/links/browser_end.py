@@ -98,6 +98,8 @@ class BrowserEnd:
     def on_aborted(self, event: TransferAborted) -> None:
         """A large message went while it was being shown."""
         self._download.forget()
+        # Who waits has asked already, and perhaps nothing else comes of that.
+        self.ask()
 
     def on_flow(self, event: Flow) -> None:
         """The broker gave credit back: it has no more messages."""

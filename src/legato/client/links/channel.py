@@ -74,8 +74,8 @@ class Channel(ChannelEnds):
         """What a failover aborted, if the application is to hear so and has not yet."""
         self.listening = False
         """Whether messages go to listeners."""
-        self.resolving = False
-        """Whether the application waits for the truth about what it has: that has to come again for it."""
+        self._resolving: AckBatch | None = None
+        """For what the application waits for the truth, or is to when it goes on: that has to come again for it."""
         self.gate = Gate() if gate is None else gate
         if first is not None:
             self.coordinator = CoordinatorEnd(self, f"{name}:coordinator", first)
@@ -123,13 +123,18 @@ class Channel(ChannelEnds):
 
     @property
     def flowing(self) -> bool:
-        """Whether messages may come: the connection is started (Jakarta Messaging 6.1.4)."""
-        return self.transport.started and not self.closing
+        """Whether messages may come: the connection is started (Jakarta Messaging 6.1.4).
+
+        During a rollback they may not: what comes again comes first (CONTRACT A4).
+        """
+        rolls_back = self.coordinator is not None and self.coordinator.rolls_back
+        return self.transport.started and not self.closing and not rolls_back
 
     @property
     def holds_back(self) -> bool:
         """Whether `receive()` is to raise before a message comes (CONTRACT A11); listeners are not kept waiting."""
-        return self.aborted is not None and not self.listening and not self.resolving
+        resolving = self._resolving is not None and self._resolving.open
+        return self.aborted is not None and not self.listening and not resolving
 
     def begin(self) -> None:
         """Begin on the transport's present wire, and attach every link."""
@@ -211,6 +216,7 @@ class Channel(ChannelEnds):
         # Nothing more of it comes back after a loss of the connection.
         for end in self._ends():
             self.restored(end)
+        self._drop_unseen()
         if self.session is None:
             # The broker ended it, and all its links with it: other sessions may have their names.
             for named in [end for end in self._ends() if isinstance(end, Named)]:
@@ -250,7 +256,13 @@ class Channel(ChannelEnds):
         if not self.closed:
             self.acknowledgements_given_up += sum(receiver.unheard for receiver in self.receivers)
         self.closed = True
+        self._drop_unseen()
         self.touch()
+
+    def _drop_unseen(self) -> None:
+        """What is not presented by now comes to somebody else: nothing could be said about it any more."""
+        for receiver in self.receivers:
+            receiver.incoming.inbox.clear()
 
     def fail_quietly(self, error: JMSError) -> None:
         """As `fail`, but the exception listener is told by somebody else."""
@@ -294,6 +306,8 @@ class Channel(ChannelEnds):
         if batch.begun:
             return
         batch.begun = True
+        if batch.resolved:
+            self._resolving = batch
         self.flush_receivers()
         for delivery in batch.deliveries:
             delivery.consumer.accept_for(delivery, batch)

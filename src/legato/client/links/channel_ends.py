@@ -152,7 +152,8 @@ class ChannelEnds:
 
     def give_back(self, failed: list[Delivery], why: str = "") -> None:
         """Return messages in order: those that the application has had, and why, and those it has not."""
-        for receiver in self.receivers:
+        # One that waited for that closes, and is forgotten.
+        for receiver in list(self.receivers):
             receiver.give_back([delivery for delivery in failed if delivery.consumer is receiver], why)
         # The engine says flows before dispositions: for credit that the broker hears of first, it would give what is
         # later than what comes back.

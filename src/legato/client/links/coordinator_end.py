@@ -265,6 +265,11 @@ class CoordinatorEnd:
         self._declare(self.current)
         self.channel.close_receivers_that_wait()
 
+    @property
+    def rolls_back(self) -> bool:
+        """Whether the broker has yet to roll back what was received."""
+        return self._ending is not None and not self._ending.commit
+
     def query(self, query: Query) -> None:
         """Find out what became of a transaction."""
         self._queries.append(query)
@@ -320,6 +325,7 @@ class CoordinatorEnd:
         committed = ending.commit and not ending.refused and type(outcome) is Accepted
         if committed or not ending.commit:
             if not ending.commit:
+                self._ending = None
                 self.channel.give_back([])
                 self.channel.grant()
             self._resolve(ending, committed)

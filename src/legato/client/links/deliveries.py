@@ -176,6 +176,16 @@ class Incoming:
             self._awaited -= 1
         return outcome
 
+    def comes_not(self, tag: bytes) -> None:
+        """What was to come under a tag does not: if it was claimed, nobody is to wait for it."""
+        self.settled_early(tag)
+        known = self.outstanding.get(tag)
+        if known is not None and known.link != self.link:
+            if self._awaited:
+                self._awaited -= 1
+            self._close([known], DeliveryState.RETURNED)
+        self.claims_came()
+
     def take_unseen(self) -> Iterable[Delivery]:
         """Take out what the application has not had, and return that in its order.
 
@@ -190,13 +200,16 @@ class Incoming:
                 break
         return unseen
 
-    def connection_lost(self, *, keep: bool, again: bool = False, resolve: bool = True) -> list[Delivery]:
+    def connection_lost(
+        self, *, keep: bool, again: bool = False, resolve: bool = True, presents: bool = True
+    ) -> list[Delivery]:
         """Forget what was not presented: it comes again. Returns what the application has.
 
         Args:
             keep: whether the application may still acknowledge what it has (AUTO and CLIENT).
             again: whether it is to get that again all the same.
             resolve: whether an acknowledgement in flight is waited for; otherwise it is as if it had not been made.
+            presents: whether it can get anything again; otherwise what it is not acknowledging yet is forgotten.
         """
         for delivery in self.take_unseen():
             if not delivery.again:
@@ -212,6 +225,10 @@ class Incoming:
         elif again:
             for delivery in with_application:
                 self._present_again(delivery, resolve)
+            if not presents:
+                self._close([each for each in with_application if each.again], DeliveryState.RETURNED)
+                for delivery in with_application:
+                    delivery.again = False
         self._awaited = None
         self._settled_early.clear()
         return with_application
@@ -278,4 +295,7 @@ class Incoming:
         for delivery in deliveries:
             del self.outstanding[delivery.tag]
             finish(delivery, state)
+            # A call may have given it back: there it would take the room of another one.
+            with contextlib.suppress(ValueError):
+                self.inbox.remove(delivery)
         return deliveries

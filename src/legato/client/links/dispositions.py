@@ -159,6 +159,15 @@ class DispositionEnd(PrefetchEnd):
         self.grant()
         self.channel.touch()
 
+    def refuse_message(self, delivery: Delivery, outcome: Outcome) -> None:
+        """The application cannot have it; another one may come instead."""
+        self.settle(delivery, outcome, DeliveryState.RETURNED)
+        self.close_if_asked()
+        self.widen()
+
     def _return_unseen(self) -> None:
+        if not self.prefetch and self.channel.listening:
+            # Its listener asks no more before it is called.
+            self.lost()
         for delivery in self.incoming.take_unseen():
             self.settle(delivery, RELEASED, DeliveryState.RETURNED)

@@ -54,7 +54,8 @@ class ChannelPort(Protocol):
     session: Session | None
     """The engine's, on the present wire."""
     closing: bool
-    resolving: bool
+    listening: bool
+    """Whether messages go to listeners."""
     sends_given_up: int
     """Sends that failed unconfirmed because their link, session or connection ended, and for which no call waited."""
     coordinator: Any

@@ -80,12 +80,12 @@ class PrefetchEnd:
             self.grant()
             self.channel.touch()
 
-        self.drain(drained)
         # Now, not when that is answered: by then a next call may want one.
         self._wanted = 0
+        self.drain(drained)
 
     def lost(self) -> None:
-        """The connection is lost, and with it a message that was asked for and that nobody has seen: ask again."""
+        """A message that was asked for goes before anybody has seen it, as with the connection: ask again."""
         if not self.prefetch and not self.released and self.incoming.inbox:
             self._wanted = 1
 

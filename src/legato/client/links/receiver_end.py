@@ -68,6 +68,8 @@ class ReceiverEnd(DispositionEnd):
         self.ready = False
         """Whether it was attached once: the destination exists."""
         self.closed = False
+        self._releasing = False
+        """Whether it is released once nothing more can come."""
         self.error: JMSError | None = None
         self._given_up: JMSError | None = None
         """Why what the application has comes again though it may not know that yet, in a transacted session."""
@@ -115,9 +117,10 @@ class ReceiverEnd(DispositionEnd):
         mode, contract = self.channel.mode, self.channel.contract
         again = mode in _ACKNOWLEDGED_LATER and not contract.keeps_unacknowledged
         with_application = self.incoming.connection_lost(
-            # A consumer that the application has closed can present nothing again.
-            keep=mode in _KEEPING and not (again and self.released),
+            keep=mode in _KEEPING,
             again=again,
+            # A consumer that the application has closed can present nothing again.
+            presents=not self.released,
             resolve=contract.resolves_calls,
         )
         self.close_if_asked()
@@ -149,6 +152,8 @@ class ReceiverEnd(DispositionEnd):
         link, self.link, self.attached = self.link, None, False
         if link is not None:
             link.close()
+        if self.closed:
+            return
         what = (
             f"The consumer of {self.source.destination} {'was closed by the broker' if self.ready else 'was refused'}"
         )
@@ -200,10 +205,12 @@ class ReceiverEnd(DispositionEnd):
             return
         self.flush()
         self.closing = True
+        self._releasing = True
         self.drain(self._release)
 
     def _release(self) -> None:
-        if not self.closed:
+        if self._releasing and not self.closed:
+            self._releasing = False
             self._return_unseen()
             self.released = True
             self._detach_when_done()
@@ -213,7 +220,7 @@ class ReceiverEnd(DispositionEnd):
         """Close once all that was accepted is confirmed; the rest goes back to the queue."""
         self.flush()
         self.closing = True
-        self.released = False
+        self.released = self._releasing = False
         self._detach_when_done()
 
     @property
@@ -230,6 +237,12 @@ class ReceiverEnd(DispositionEnd):
         self.close_if_asked()
 
     def _detach_when_done(self) -> None:
+        if self._releasing:
+            # What the application has, and what it has not, is told apart once nothing more comes.
+            return
+        if self.handing is not None and (self.presented or self.accepted):
+            # What a call is about to return is not what goes back: `flush` comes again.
+            return
         awaited = (ACCEPTING, HERE) if self.released else (ACCEPTING,)
         if any(delivery.state in awaited for delivery in self.incoming.outstanding.values()):
             return
@@ -282,6 +295,8 @@ class ReceiverEnd(DispositionEnd):
         self.channel.touch()
         if self._credit == 0 and self._drained:
             self._run_drained()
+        # Claims may be decided now.
+        self.close_if_asked()
 
     def on_run(self, event: TransferRun | ConfirmedRun) -> None:
         """Messages came together, or the broker settled together what we accepted."""
@@ -314,19 +329,22 @@ class ReceiverEnd(DispositionEnd):
             return
         event.link.settle(event.delivery, Modified(delivery_failed=True, undeliverable_here=True, text=str(problem)))
         self.channel.report(JMSError(f"A message of {self.source.destination} cannot be had: {problem}"))
-        self._spend_in_vain()
+        self._spend_in_vain(event.tag)
 
     def on_aborted(self, event: TransferAborted) -> None:
         """A large message does not come after all."""
         self._download.forget()
-        self._spend_in_vain()
+        self._spend_in_vain(event.tag)
 
-    def _spend_in_vain(self) -> None:
+    def _spend_in_vain(self, tag: bytes) -> None:
         """A message took credit and does not come: with none left the broker has nothing to give back."""
         self._credit -= 1
+        self.incoming.comes_not(tag)
+        self.channel.touch()
         if self._credit == 0 and self._drained:
             self._run_drained()
         self.grant()
+        self.close_if_asked()
 
     def announce(self, delivery: Delivery) -> None:
         """Say that the application is about to have a message, so that this is known even if that kills it.
@@ -363,6 +381,7 @@ class ReceiverEnd(DispositionEnd):
             self.scheduled = True
             self.channel.transport.later(self.flush)
         self.widen()
+        self.close_if_asked()
 
     def _flush_presented(self) -> None:
         coordinator = self.channel.coordinator

@@ -37,7 +37,7 @@ INTERVALS = ("heartbeat_interval_s", "activation_interval_s")
 _SUBSCRIPTIONS = (DURABLE_PREFIX, VOLATILE_PREFIX)
 
 
-_OWN: dict[Kind, str] = {
+_OWN: dict[int, str] = {
     Kind.SCHEDULE: "it holds the delayed messages of all addresses until they are due.",
     Kind.ASSIGNMENT: "it holds what a pipeline has taken; `release`, of type `assignment`, gives that back.",
 }
