@@ -126,7 +126,9 @@ class LogServer:
             del self.log[self._synced :]
         self._synced = len(self.log)
         if wiped:
-            self.log, self._synced, self.term, self._voted_for, self.voter = [], 0, 0, "", False
+            # Not how it voted: who lost that could let two lead in a term, as a server that is wiped in the midst of
+            # an election could in truth. An operator puts an empty one in its place while another leads.
+            self.log, self._synced, self.voter = [], 0, False
         for other in self._group.servers.values():
             if other is self:
                 continue
