@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import io
 from collections import Counter, deque
+from collections.abc import Callable
 from random import Random
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from legato.client.calls.consumer_steps import ConsumerSteps
 from legato.client.calls.patience import TIMEOUT
+from legato.client.calls.producer_steps import ProducerSteps
 from legato.client.links.session_state import AcknowledgeMode
 from legato.client.mapping.conditions import UNBLOCKED
-from legato.client.messages import TextMessage
+from legato.client.messages import BytesMessage, TextMessage
 from legato.client.messages.destinations import Destination
 from legato.client.steps import Steps
 from legato.errors import JMSError, ResourceAllocationError, TransactionRolledBackError
-from simulator.clients import Connection, Session
+from simulator.clients import Connection, Session, sleep
 from simulator.history import History
-from simulator.plan import COLORS, LINE, SHARED, TOPIC, Plan
+from simulator.plan import COLORS, LINE, SHARED, TOPIC, Plan, QueuePlan
+from simulator.record import text_of
+
+Made = TypeVar("Made")
 
 LARGE_CHARACTERS = (100, 9_000)
 """Of a message that may be large, beside its number."""
@@ -34,6 +40,16 @@ def color_of(number: int) -> str:
 def wants(subscription: str, number: int) -> bool:
     """Whether a subscription wants a message."""
     return subscription != SHARED or color_of(number) == "red"
+
+
+class TornFile(io.BytesIO):
+    """A file that cannot be read beyond its middle."""
+
+    def read(self, size: int | None = -1) -> bytes:
+        """See `io.BytesIO.read`."""
+        if self.tell() > len(self.getbuffer()) // 2:
+            raise OSError("it is torn")
+        return super().read(size)
 
 
 class Run(Protocol):
@@ -78,12 +94,30 @@ class Actor:
         self._again: str | None = None
         """A duplicate id to be used next."""
 
-    def _new_message(self, destination: Destination, sender: str) -> tuple[TextMessage, dict[str, Any]]:
+    def _new_message(self, destination: Destination, sender: str) -> tuple[TextMessage | BytesMessage, dict[str, Any]]:
+        message, options = self._new_text(destination, sender)
+        if self.run.plan.uploads and "length" in message.properties and self.random.random() < 0.6:
+            return self._out_of_a_file(message), options
+        return message, options
+
+    def _out_of_a_file(self, message: TextMessage) -> BytesMessage:
+        """The same as bytes of a file, which cannot be read to its end now and then."""
+        self.history.counts["sent out of files"] += 1
+        data = str(message.text).encode()
+        torn = self.random.random() < 0.1
+        sent = BytesMessage(stream=TornFile(data) if torn else io.BytesIO(data))
+        for name, value in message.properties.items():
+            sent.set_property(name, value)
+        if torn:
+            self.history.unreadable.add(sent)
+        return sent
+
+    def _new_text(self, destination: Destination, sender: str) -> tuple[TextMessage, dict[str, Any]]:
         number = self.run.next_number()
         message = TextMessage(f"<{number}>")
         message.properties["color"] = color_of(number)
         message.properties["sender"] = sender
-        if self.run.plan.large and self.random.random() < 0.15:
+        if self.run.plan.large and self.random.random() < (0.4 if self.run.plan.uploads else 0.15):
             # Its body is not where its facts are: what is left of it there says its number too.
             message.properties["mark"] = f"<{number}>"
             message.text = f"<{number}>" + "." * self.random.randint(*LARGE_CHARACTERS)
@@ -140,20 +174,26 @@ class Actor:
     def _completed(self, message: Any, error: JMSError | None) -> None:
         if error is None:
             self.history.was_confirmed(message)
-        elif isinstance(error, ResourceAllocationError):
+        elif isinstance(error, ResourceAllocationError) or self._is_torn(message, error):
             self._refused(message)
         else:
             # Nobody knows whether it is stored: another message of the same duplicate id settles that (CONTRACT E17).
-            cut_off = not self.contract.resends and error.code == UNBLOCKED
+            cut_off = (not self.contract.resends and error.code == UNBLOCKED) or self.history.has_ended(error)
             self._expect(cut_off or self._may_give_up(error), f"send() raised {error}")
             self.history.counts["sends cut off" if cut_off else "sends given up"] += 1
             self._again = message.properties.get("id") or self._again
 
+    def _is_torn(self, message: Any, error: JMSError) -> bool:
+        """Whether it was not sent because its file cannot be read."""
+        return message in self.history.unreadable and isinstance(error.linked, OSError)
+
     def _may_give_up(self, error: JMSError) -> bool:
-        """Whether closing may have given up what there was no room for (`close_timeout_s`), or what a slow log kept."""
+        """Whether closing may have given up what there was no room for (`close_timeout_s`), what a slow log kept, or
+        what was on its way over a link that a broker ended meanwhile."""
         plan = self.run.plan
         return error.code == TIMEOUT and (
             plan.disk_fills
+            or bool(self.history.ended_links)
             or any(queue.when_full == "block" for queue in plan.queues)
             or self.history.was_slow(CLOSE_TIMEOUT_US)
         )
@@ -172,29 +212,64 @@ class Actor:
 
     def _presented(self, session: Session, name: str, message: Any) -> int:
         length = message.properties.get("length")
-        self._expect(length in (None, len(message.text)), f"{message.message_id} of {length} characters is not whole")
+        self._expect(
+            length in (None, len(text_of(message))), f"{message.message_id} of {length} characters is not whole"
+        )
         in_order = name == LINE or session.acknowledge_mode in (AcknowledgeMode.AUTO, AcknowledgeMode.DUPS_OK)
         return self.history.was_presented(name, message, self.container, in_order=in_order)
 
+    def _producer(self, session: Session, *, may_wait: bool = True) -> Steps[ProducerSteps]:
+        """A producer for a queue or the topic; `may_wait`: see `_somewhere`."""
+
+        def create() -> Steps[ProducerSteps]:
+            return session._factory.create_producer(self._somewhere(session, may_wait=may_wait))
+
+        return (yield from self._insisting(create))
+
     def _consumer(self, session: Session) -> Steps[tuple[str, ConsumerSteps]]:
         """A consumer of a queue, and the name under which the store keeps what it receives from."""
-        queue = self.random.choice(self.run.plan.queues)
-        name = queue.name
+
+        def create() -> Steps[tuple[str, ConsumerSteps]]:
+            queue = self.random.choice(self.run.plan.queues)
+            return queue.name, (yield from self._consumer_of(session, queue))
+
+        return (yield from self._insisting(create))
+
+    def _consumer_of(self, session: Session, queue: QueuePlan) -> Steps[ConsumerSteps]:
+        """A consumer of a queue that wants all or some of it, much at once or little."""
         selector = None
         if queue.selected and self.random.random() < 0.7:
             selector = f"color = '{self.random.choice(COLORS)}'"
         prefetch = self.random.choice([0, 1, 5, 1000])
         priority = self.random.choice([0, 0, 0, 5]) if queue.ranked else 0
-        consumer = yield from session._factory.create_consumer(
-            session._messages.create_queue(name), selector, prefetch=prefetch, priority=priority
+        return (
+            yield from session._factory.create_consumer(
+                session._messages.create_queue(queue.name), selector, prefetch=prefetch, priority=priority
+            )
         )
-        return name, consumer
+
+    def _insisting(self, making: Callable[[], Steps[Made]]) -> Steps[Made]:
+        """What `making` makes, as soon as the broker lets somebody."""
+        while True:
+            try:
+                return (yield from making())
+            except JMSError as error:
+                if not self.history.has_ended(error):
+                    raise
+            yield from sleep(self.random.random() * 0.3)
+
+    def _leave(self, ended: ConsumerSteps | ProducerSteps, *, subscribes: bool = False) -> Steps[None]:
+        """The broker has ended its link: one may close it; who `subscribes` has to, before another one does so."""
+        self.history.counts["consumers or producers replaced"] += 1
+        if subscribes or self.random.random() < 0.5:
+            yield from self._closed(ended._close())
 
     def _take(self, consumer: ConsumerSteps, timeout_s: float) -> Steps[Any]:
         """The next message; None if none comes, also if the failover contract ends the call.
 
         Raises:
             TransactionRolledBackError: the failover contract says so, of what the session had not acknowledged.
+            JMSError: the broker has ended the consumer's link.
         """
         try:
             return (yield from consumer._receive(timeout_s))
@@ -202,6 +277,8 @@ class Actor:
             self._expect(self.contract.abort_raises, "P3: receive() raised although the contract knows of no abort")
             raise
         except JMSError as error:
+            if self.history.has_ended(error):
+                raise
             self._expect(self._is_released(error), f"receive() raised {error}")
             return None
 

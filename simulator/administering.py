@@ -52,9 +52,11 @@ class Administering(Interrupting):
     # -- administrators ------------------------------------------------------------------------------------------
 
     def administer(self) -> Steps[None]:
-        """Purge, move, pause, send dead letters again, change limits."""
+        """Purge, move, pause, send dead letters again, change limits, delete queues."""
         yield from self._begin_asking()
         works = [self._purge, self._move, self._move, self._pause, self._reissue, self._reissue, self._reload]
+        if self.run.plan.deletes:
+            works += [self._delete] * 3
         while not self.run.ending:
             yield from self.random.choice(works)()
             yield from sleep(self.random.random() * 0.3)
@@ -70,6 +72,14 @@ class Administering(Interrupting):
         answer = yield from self._ask("purge", type="queue", name=name)
         if answer is not None and answer[0] == OK:
             self.history.was_purged(name, before, answer[1]["purged"])
+
+    def _delete(self) -> Steps[None]:
+        """A queue goes, with what is in it; who sends to it or receives from it makes another one."""
+        name = self._queue_name()
+        before = self.history.will_delete(name)
+        answer = yield from self._ask("delete", type="queue", name=name)
+        if answer is not None and answer[0] == OK:
+            self.history.queue_was_deleted(name, before)
 
     def _move(self) -> Steps[None]:
         name, to = self._queue_name(), self._queue_name()

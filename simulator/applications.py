@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from legato.client.calls.consumer_steps import ConsumerSteps
+from legato.client.calls.producer_steps import ProducerSteps
 from legato.client.links.session_state import AcknowledgementOutcome, AcknowledgeMode
 from legato.client.steps import Steps
 from legato.errors import IllegalStateError, JMSError, TransactionRolledBackError
@@ -23,25 +24,33 @@ class Application(Actor):
         """Send, and wait for each; or send with a completion listener."""
         session = self.connection.create_session()
         asynchronous = self.random.random() < 0.4
-        producer = yield from session._factory.create_producer(self._somewhere(session))
+        producer = yield from self._producer(session)
         sender = self._sender()
         assert producer.destination is not None
         while not self.run.ending:
             message, options = self._new_message(producer.destination, sender)
-            if asynchronous:
-                yield from producer._send(message, completion_listener=self._completed, **options)
-            else:
-                try:
-                    yield from producer._send(message, **options)
-                except JMSError as error:
-                    self._completed(message, error)
+            ended = False
+            try:
+                if asynchronous:
+                    yield from producer._send(message, completion_listener=self._completed, **options)
                 else:
+                    yield from producer._send(message, **options)
                     self.history.was_confirmed(message)
+            except JMSError as error:
+                ended = self.history.has_ended(error)
+                if asynchronous and not ended:
+                    raise
+                self._completed(message, error)
+            if ended:
+                yield from self._leave(producer)
+                producer = yield from self._producer(session)
+                sender = self._sender()
+                assert producer.destination is not None
             if self.random.random() < 0.3:
                 yield from sleep(self.random.random() * 0.1)
             if self.random.random() < 0.02:
                 yield from self._closed(producer._close())
-                producer = yield from session._factory.create_producer(self._somewhere(session))
+                producer = yield from self._producer(session)
                 sender = self._sender()
                 assert producer.destination is not None
         yield from self._closed(session._close())
@@ -50,35 +59,46 @@ class Application(Actor):
         """Receive from a durable subscription that only this client has."""
         mode = self.random.choice([AcknowledgeMode.AUTO, AcknowledgeMode.CLIENT])
         session = self.connection.create_session(acknowledge_mode=mode)
-        consumer = yield from session._factory.create_durable_consumer(session._messages.create_topic(TOPIC), "all")
-        yield from self._receive(session, DURABLE, consumer)
+        topic = session._messages.create_topic(TOPIC)
+        yield from self._receive(session, DURABLE, lambda: session._factory.create_durable_consumer(topic, "all"))
 
     def subscribe_together(self) -> Steps[None]:
         """Receive from a durable subscription with others."""
         mode = self.random.choice([AcknowledgeMode.AUTO, AcknowledgeMode.CLIENT])
         session = self.connection.create_session(acknowledge_mode=mode)
         topic = session._messages.create_topic(TOPIC)
-        consumer = yield from session._factory.create_shared_durable_consumer(topic, "reds", "color = 'red'")
-        yield from self._receive(session, SHARED, consumer)
+        create = session._factory.create_shared_durable_consumer
+        yield from self._receive(session, SHARED, lambda: create(topic, "reds", "color = 'red'"))
 
     def consume(self) -> Steps[None]:
         """Receive one by one, in any acknowledge mode."""
         mode = self.random.choice([m for m in AcknowledgeMode if m is not AcknowledgeMode.SESSION_TRANSACTED])
         session = self.connection.create_session(acknowledge_mode=mode)
-        name, consumer = yield from self._consumer(session)
-        yield from self._receive(session, name, consumer)
+        queue = self.random.choice(self.run.plan.queues)
+        yield from self._receive(session, queue.name, lambda: self._consumer_of(session, queue))
 
-    def _receive(self, session: Session, name: str, consumer: ConsumerSteps) -> Steps[None]:
+    def _receive(self, session: Session, name: str, create: Callable[[], Steps[ConsumerSteps]]) -> Steps[None]:
+        """Receive from what has that name; `create` makes a consumer of it, and another one if that is ended."""
+        consumer = yield from self._insisting(create)
         mode = session.acknowledge_mode
         held: list[tuple[int, Any]] = []
         losses = 0
+        came_back = False
+        """Whether the broker has ended a link over which something came that is held."""
         while not self.run.ending:
+            came_back = came_back and bool(held)
             # Who holds nothing has nothing to be aborted.
-            aborted = mode is AcknowledgeMode.CLIENT and bool(held) and losses != session._channel.interruptions
+            holds = bool(held) and not came_back
+            aborted = mode is AcknowledgeMode.CLIENT and holds and losses != session._channel.interruptions
             try:
                 message = yield from self._take(consumer, 0.2)
             except TransactionRolledBackError:
                 held.clear()
+                continue
+            except JMSError:
+                yield from self._leave(consumer, subscribes=name in (DURABLE, SHARED))
+                consumer = yield from self._insisting(create)
+                came_back = True
                 continue
             self._expect(not (aborted and self.contract.abort_raises), "A11: receive() went on after an abort")
             if message is not None:
@@ -120,13 +140,15 @@ class Application(Actor):
         else:
             held.clear()
         late = self.contract.late_acknowledgement
+        losses = session._channel.interruptions
         try:
             yield from messages[0].acknowledge()
         except (IllegalStateError, TransactionRolledBackError) as error:
             aborted = self.contract.abort_raises and error.code != WENT_ELSEWHERE
             self._expect(aborted or (late is not None and isinstance(error, late)), f"acknowledge() raised {error}")
             if not aborted:
-                self.history.went_elsewhere(name, numbers, self.container)
+                unsure = losses != session._channel.interruptions
+                self.history.went_elsewhere(name, numbers, self.container, unsure=unsure)
             held.clear()
             yield from session._acknowledgements.recover()
         except JMSError as error:
@@ -140,13 +162,15 @@ class Application(Actor):
         """Acknowledge all, and hear what became of each: the truth under every contract (promise 5)."""
         numbers = {message.message_id: number for number, message in held}
         held.clear()
+        losses = session._channel.interruptions
         outcomes = yield from session._acknowledgements.acknowledge_all()
+        unsure = losses != session._channel.interruptions
         for message_id, outcome in outcomes.items():
             if message_id not in numbers:
                 continue
             number = [numbers[message_id]]
             if outcome is AcknowledgementOutcome.WENT_ELSEWHERE:
-                self.history.went_elsewhere(name, number, self.container)
+                self.history.went_elsewhere(name, number, self.container, unsure=unsure)
             else:
                 self.history.was_acknowledged(name, number, self.container)
 
@@ -162,6 +186,10 @@ class Application(Actor):
         consumer.message_listener = on_message
         while not self.run.ending:
             yield from sleep(0.2)
+            if consumer._end.error is not None:
+                yield from self._leave(consumer)
+                name, consumer = yield from self._consumer(session)
+                consumer.message_listener = on_message
         yield from session._close()
 
     def transact(self) -> Steps[None]:
@@ -169,9 +197,8 @@ class Application(Actor):
         session = self.connection.create_session(transacted=True)
         name, consumer = yield from self._consumer(session)
         # Who waits for room in a transaction may wait for what the transaction itself has received.
-        producer = yield from session._factory.create_producer(self._somewhere(session, may_wait=False))
+        producer = yield from self._producer(session, may_wait=False)
         sender = self._sender()
-        assert producer.destination is not None
         received: list[tuple[str, int]] = []
         sent: list[Any] = []
         while not self.run.ending:
@@ -181,10 +208,12 @@ class Application(Actor):
                 self.history.was_rolled_back(sent, received, self.container)
                 received, sent = [], self._replay(session, sent)
                 continue
-            for _ in range(self.random.randint(0, 3)):
-                new, options = self._new_message(producer.destination, sender)
-                yield from producer._send(new, **options)
-                sent.append(new)
+            except JMSError:
+                yield from self._leave(consumer)
+                name, consumer = yield from self._consumer(session)
+            if not (yield from self._send_some(producer, sender, sent, self.random.randint(0, 3))):
+                yield from self._leave(producer)
+                producer, sender = (yield from self._producer(session, may_wait=False)), self._sender()
             if self.random.random() < 0.2:
                 yield from session._transactions.rollback()
                 self.history.was_rolled_back(sent, received, self.container)
@@ -201,17 +230,18 @@ class Application(Actor):
     def fill(self) -> Steps[None]:
         """Send in transactions to a queue that may be full, receive nothing; commit, roll back, replay."""
         session = self.connection.create_session(transacted=True)
-        queue = session._messages.create_queue(self.random.choice(self.run.plan.filled))
-        producer = yield from session._factory.create_producer(queue)
+
+        def create() -> Steps[ProducerSteps]:
+            queue = session._messages.create_queue(self.random.choice(self.run.plan.filled))
+            return session._factory.create_producer(queue)
+
+        producer = yield from self._insisting(create)
         sender = self._sender()
         sent: list[Any] = []
         while not self.run.ending:
-            for _ in range(self.random.randint(1, 4)):
-                new, options = self._new_message(queue, sender)
-                yield from producer._send(new, **options)
-                sent.append(new)
-                if self.random.random() < 0.3:
-                    yield from sleep(self.random.random() * 0.1)
+            if not (yield from self._send_some(producer, sender, sent, self.random.randint(1, 4), rests=True)):
+                yield from self._leave(producer)
+                producer, sender = (yield from self._insisting(create)), self._sender()
             if self.random.random() < 0.15:
                 yield from session._transactions.rollback()
                 self.history.was_rolled_back(sent, [], self.container)
@@ -223,6 +253,24 @@ class Application(Actor):
             yield from session._transactions.rollback()
             self.history.was_rolled_back(sent, [], self.container)
         yield from session._close()
+
+    def _send_some(
+        self, producer: ProducerSteps, sender: str, sent: list[Any], count: int, *, rests: bool = False
+    ) -> Steps[bool]:
+        """Send in a transaction, with rests in between; False if the broker has ended the producer's link."""
+        assert producer.destination is not None
+        for _ in range(count):
+            new, options = self._new_message(producer.destination, sender)
+            try:
+                yield from producer._send(new, **options)
+            except JMSError as error:
+                if not self.history.has_ended(error):
+                    raise
+                return False
+            sent.append(new)
+            if rests and self.random.random() < 0.3:
+                yield from sleep(self.random.random() * 0.1)
+        return True
 
     def _receive_some(
         self, session: Session, name: str, consumer: ConsumerSteps, received: list[tuple[str, int]]
@@ -237,7 +285,12 @@ class Application(Actor):
         if not sent or self.random.random() < 0.3:
             return []
         self.history.will_replay(sent)
-        session._transactions.replay()
+        try:
+            session._transactions.replay()
+        except IllegalStateError as error:
+            self._expect(bool(self.history.ended_links), f"replay() raised {error}")
+            self.history.was_not_replayed(sent)
+            return []
         return sent
 
     def _commit(self, session: Session, sent: list[Any], received: list[tuple[str, int]]) -> Steps[bool]:

@@ -90,6 +90,7 @@ class Durable(Record):
 
     def _check_moves(self, facts: list[AnyFact]) -> None:
         """What was moved is where it was moved to, in the same commit, or was to go nowhere."""
+        deleted = {fact.queue for fact in facts if isinstance(fact, QueueDeleted)}
         for fact in facts:
             if isinstance(fact, MessageMoved):
                 queue, seq, cause = fact.to_queue, fact.to_seq, fact.cause
@@ -99,7 +100,7 @@ class Durable(Record):
                 continue
             if self.names.get(queue, "").startswith("topic:"):
                 continue
-            if queue and (queue, seq) not in self.places:
+            if queue and queue not in deleted and (queue, seq) not in self.places:
                 raise self.broken(f"{fact} is not where it was moved to")
             purged = cause == "purged" and self.asked_for["purge", self.names[fact.queue]]
             if not queue and not purged and not self._may_vanish(fact.queue, cause):
@@ -127,9 +128,11 @@ class Durable(Record):
                     self.topics[fact.queue] = fact.topic
             case QueueDeleted():
                 self.topics.pop(fact.queue, None)
-                if fact.name not in self.temporary and not self.asked_for["unsubscribe", fact.name]:
+                is_queue = fact.name in self.temporary or self.asked_for["delete", fact.name]
+                if not is_queue and not self.asked_for["unsubscribe", fact.name]:
                     raise self.broken(f"{fact.name} is deleted, and nobody asked for that")
-                self.done["unsubscribe" if fact.name not in self.temporary else "delete", fact.name] += 1
+                self.done["delete" if is_queue else "unsubscribe", fact.name] += 1
+                self._forget_queue(fact.name)
                 for place in [place for place in self.places if place[0] == fact.queue]:
                     self._leave(*place, "deleted", 0)
             case ConsumerAttached():
@@ -172,6 +175,12 @@ class Durable(Record):
                     raise self.broken(f"P5: {fact} is of {len(gone)} messages")
                 for seq in gone:
                     self._leave(fact.queue, seq, "consumed", 0)
+
+    def _forget_queue(self, name: str) -> None:
+        """A queue of the same name is another one."""
+        self.durably_paused.discard(name)
+        self.paused.discard(name)
+        self.remembered.pop(name, None)
 
     def _paused(self, fact: QueuePaused) -> None:
         name = self.names[fact.queue]

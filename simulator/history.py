@@ -11,9 +11,12 @@ from legato.core.consumers import Consumer
 from legato.core.dead_letters import HISTORY
 from legato.core.effects import Deliver
 from legato.core.message import Message, MessageRun
+from legato.errors import InvalidDestinationError, JMSError, JMSSecurityError
+from legato.server.access.permissions import Denied
+from legato.server.links.refused import INTERNAL_ERROR, RESOURCE_DELETED
 from simulator.durable import Durable, burial_name, number_of
 from simulator.plan import DURABLE, Plan
-from simulator.record import Copy
+from simulator.record import Copy, text_of
 
 CALM_AFTER_US = 15_000_000
 """So long what was stopped or held back may stay so."""
@@ -21,6 +24,13 @@ SERVED_WITHIN_US = 20_000_000
 """A log that is slow does not keep everybody from committing for so long."""
 SLOW_FOR_US = 1_000_000
 """So long what waited for a slow log may wait for what came before it."""
+
+ENDINGS: dict[str, type[JMSError]] = {
+    Denied.condition: JMSSecurityError,
+    INTERNAL_ERROR: JMSError,
+    RESOURCE_DELETED: InvalidDestinationError,
+}
+"""The conditions of links that brokers end by themselves, and the errors that applications get of them."""
 
 
 class History(Durable):
@@ -156,7 +166,7 @@ class History(Durable):
     def was_confirmed(self, message: Any) -> None:
         """A sender was told that its message is stored."""
         name = message.message_id
-        self.note("confirmed:", name, message.text, "as a duplicate" if message.duplicate else "")
+        self.note("confirmed:", name, text_of(message), "as a duplicate" if message.duplicate else "")
         self._check_stored("P1: a sender was told", message)
         self.counts["confirmed"] += 1
 
@@ -183,7 +193,7 @@ class History(Durable):
     def was_refused(self, message: Any) -> None:
         """A sender was told that its message is not stored."""
         name = message.message_id
-        self.note("refused:", name, message.text)
+        self.note("refused:", name, text_of(message))
         if self.originals[name]:
             raise self.broken(f"P1: {name} was refused and is stored")
         self.void.add(name)
@@ -195,7 +205,7 @@ class History(Durable):
         Args:
             in_order: what the application gave back, if anything, was in order, too.
         """
-        number = number_of(message.text.encode())
+        number = number_of(text_of(message).encode())
         now_us = self.now_us()
         self.note(f"presented: {number} of {name} to {container}, count {message.delivery_count}", message.redelivered)
         self.counts["presented"] += 1
@@ -268,7 +278,7 @@ class History(Durable):
 
     def volatile(self, prefix: str, message: Any) -> str:
         """The name of the subscription that begins so and has had a message; brokers make names up."""
-        number = number_of(message.text.encode())
+        number = number_of(text_of(message).encode())
         return next((name for name in self.temporary if name.startswith(prefix) and (name, number) in self.copies), "")
 
     def buried(self, name: str, message: Any) -> str:
@@ -280,7 +290,7 @@ class History(Durable):
 
     def was_browsed(self, name: str, messages: list[Any]) -> None:
         """An application looked at a queue and saw these, in one look."""
-        numbers = [number_of(message.text.encode()) for message in messages]
+        numbers = [number_of(text_of(message).encode()) for message in messages]
         self.note(f"browsed: {numbers} in {name}")
         self.counts["browsed"] += len(numbers)
         for number in numbers:
@@ -294,6 +304,9 @@ class History(Durable):
         self.note(f"acknowledged: {numbers} of {name} by {container}")
         for number in numbers:
             copy = self.copies[name, number]
+            if copy.ended == "deleted" and self.asked_for["delete", name]:
+                # It went with its queue, and comes to nobody again.
+                continue
             if copy.ended != "consumed":
                 state = copy.ended or "still there"
                 raise self.broken(f"P5: message {number} of {name} was acknowledged by {container} and is {state}")
@@ -303,9 +316,15 @@ class History(Durable):
             copy.acknowledged_us = self.now_us()
             self.counts["acknowledged"] += 1
 
-    def went_elsewhere(self, name: str, numbers: list[int], container: str) -> None:
-        """An application was told that another receiver has or had one of these messages."""
+    def went_elsewhere(self, name: str, numbers: list[int], container: str, *, unsure: bool = False) -> None:
+        """An application was told that another receiver has or had one of these messages.
+
+        Args:
+            unsure: the connection was lost meanwhile: who must not attach the link again cannot hear what became of it.
+        """
         self.counts["elsewhere"] += 1
+        if unsure and self.ended_links:
+            return
         copies = [self.copies[name, number] for number in numbers]
         # What came twice was lost by its first delivery, though it has been consumed by its second.
         if all(
@@ -318,7 +337,7 @@ class History(Durable):
 
     def was_committed(self, sent: list[Any], received: list[tuple[str, int]], container: str) -> None:
         """`commit()` returned."""
-        self.note("commit() returned:", [message.text for message in sent], received, container)
+        self.note("commit() returned:", [text_of(message) for message in sent], received, container)
         self.counts["commit() returned"] += 1
         for message in sent:
             self._check_stored("P2: commit() returned", message, resolved=True)
@@ -327,7 +346,7 @@ class History(Durable):
 
     def was_rolled_back(self, sent: list[Any], received: list[tuple[str, int]], container: str) -> None:
         """`commit()` raised, or `rollback()` returned."""
-        self.note("rolled back:", [message.text for message in sent], received, container)
+        self.note("rolled back:", [text_of(message) for message in sent], received, container)
         self.counts["rolled back"] += 1
         for message in sent:
             if self.originals[message.message_id]:
@@ -343,6 +362,21 @@ class History(Durable):
         self.counts["replayed"] += len(sent)
         for message in sent:
             self.void.discard(message.message_id)
+
+    def was_not_replayed(self, sent: list[Any]) -> None:
+        """`replay()` raised: nothing was sent again."""
+        self.counts["replayed"] -= len(sent)
+        self.void.update(message.message_id for message in sent)
+
+    def has_ended(self, error: JMSError) -> bool:
+        """Whether a call raised because a broker has ended its link by itself, or does not let anybody attach one."""
+        kind = ENDINGS.get(error.code or "")
+        if kind is None or error.code not in self.ended_links:
+            return False
+        if type(error) is not kind:
+            raise self.broken(f"a link that ended with {error.code} raised {error!r}, not a {kind.__name__}")
+        self.counts["calls whose link was ended"] += 1
+        return True
 
     # -- who dies ------------------------------------------------------------------------------------------------
 
@@ -395,6 +429,18 @@ class History(Durable):
     def was_resumed(self, name: str) -> None:
         """An administrator was told that it is."""
         self.resumes[name] -= 1
+
+    def will_delete(self, name: str) -> int:
+        """Somebody deletes a queue that others use; returns how often that happened so far."""
+        self.asked_for["delete", name] += 1
+        self.ended_links.add(RESOURCE_DELETED)
+        return self.done["delete", name]
+
+    def queue_was_deleted(self, name: str, before: int) -> None:
+        """An administrator was told that a queue is deleted."""
+        self.counts["queues deleted"] += 1
+        if self.done["delete", name] == before:
+            raise self.broken(f"{name} is said to be deleted, and was not")
 
     def will_unsubscribe(self, name: str) -> int:
         """Somebody ends a durable subscription; returns how often that happened so far."""

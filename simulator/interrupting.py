@@ -80,20 +80,29 @@ class Interrupting(Conversation):
         """Receive and send in transactions, whose ends are interrupted."""
         session = self.connection.create_session(transacted=True)
         name, consumer = yield from self._consumer(session)
-        producer = yield from session._factory.create_producer(self._somewhere(session, may_wait=False))
+        producer = yield from self._producer(session, may_wait=False)
         sender = self._sender()
-        assert producer.destination is not None
         self._works: dict[Transaction, Work] = {}
         while not self.run.ending:
             for _ in range(self.random.randint(0, 3)):
-                message = yield from self._perhaps(consumer._receive(0.1))
+                try:
+                    message = yield from self._perhaps(consumer._receive(0.1))
+                except JMSError as error:
+                    if not self.history.has_ended(error):
+                        raise
+                    yield from self._leave(consumer)
+                    name, consumer = yield from self._consumer(session)
+                    break
                 self._hear(session, bound=message is not None)
                 if message is not None:
                     self._work_of(session).received.append((name, self._presented(session, name, message)))
             for _ in range(self.random.randint(0, 2)):
-                new, options = self._new_message(producer.destination, sender)
-                yield from producer._send(new, **options)
-                self._work_of(session).sent.append(new)
+                sent: list[Any] = []
+                if (yield from self._send_some(producer, sender, sent, 1)):
+                    self._work_of(session).sent += sent
+                else:
+                    yield from self._leave(producer)
+                    producer, sender = (yield from self._producer(session, may_wait=False)), self._sender()
             yield from self._end_transaction(session, commit=self.random.random() < 0.7)
         yield from session._transactions.rollback()
         self._hear(session, bound=True)
@@ -141,11 +150,20 @@ class Interrupting(Conversation):
         """Receive in any mode but a transaction; every call is interrupted now and then."""
         mode = self.random.choice([mode for mode in AcknowledgeMode if mode is not AcknowledgeMode.SESSION_TRANSACTED])
         session = self.connection.create_session(acknowledge_mode=mode)
-        name, consumer = yield from self._consumer(session)
+        queue = self.random.choice(self.run.plan.queues)
+        name = queue.name
+        consumer = yield from self._insisting(lambda: self._consumer_of(session, queue))
         held: list[tuple[int, Any]] = []
         unsure: list[int] = []
         while not self.run.ending:
-            message = yield from self._perhaps(consumer._receive(0.2))
+            try:
+                message = yield from self._perhaps(consumer._receive(0.2))
+            except JMSError as error:
+                if not self.history.has_ended(error):
+                    raise
+                yield from self._leave(consumer)
+                consumer = yield from self._insisting(lambda: self._consumer_of(session, queue))
+                continue
             if message is not None:
                 number = self._presented(session, name, message)
                 held = [pair for pair in held if pair[0] != number]
@@ -178,10 +196,12 @@ class Interrupting(Conversation):
             numbers, messages = [numbers[at]], [messages[at]]
         else:
             held.clear()
+        losses = session._channel.interruptions
         try:
             yield from self._perhaps(messages[0].acknowledge())
         except IllegalStateError:
-            self.history.went_elsewhere(name, [*unsure, *numbers], self.container)
+            lost = bool(unsure) or losses != session._channel.interruptions
+            self.history.went_elsewhere(name, [*unsure, *numbers], self.container, unsure=lost)
             unsure.clear()
             held.clear()
             yield from session._acknowledgements.recover()
@@ -206,22 +226,23 @@ class Interrupting(Conversation):
     def interrupt_sending(self) -> Steps[None]:
         """Send; a send that is interrupted is stored once, or not at all."""
         session = self.connection.create_session()
-        producer = yield from session._factory.create_producer(self._somewhere(session))
+        producer = yield from self._producer(session)
         sender = self._sender()
-        assert producer.destination is not None
         while not self.run.ending:
+            assert producer.destination is not None
             message, options = self._new_message(producer.destination, sender)
             try:
                 yield from self._perhaps(producer._send(message, **options))
             except JMSError as error:
                 self._completed(message, error)
+                if self.history.has_ended(error):
+                    yield from self._leave(producer)
+                    producer, sender = (yield from self._producer(session)), self._sender()
             else:
                 if not self.was_interrupted:
                     self.history.was_confirmed(message)
             if self.random.random() < 0.05:
                 yield from self._perhaps(producer._close())
                 yield from producer._close()
-                producer = yield from session._factory.create_producer(self._somewhere(session))
-                sender = self._sender()
-                assert producer.destination is not None
+                producer, sender = (yield from self._producer(session)), self._sender()
         yield from session._close()

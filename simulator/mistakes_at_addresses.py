@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from legato.amqp.engine.link import Link
 from legato.core.backpressure import Backpressure, refusal
 from legato.core.commit import Commit
 from legato.core.consumers import Consumer
@@ -28,9 +29,13 @@ from legato.core.router import Router
 from legato.core.topics import Node
 from legato.core.transaction import Transaction
 from legato.core.transactions import Transactions
+from legato.server.links.consumers import Consumers
+from legato.server.links.link_closing import LinkCloser
+from legato.server.links.link_endings import LinkEnding
 from legato.store.memory import MemoryStore
 
 _detach = Receivers.detach
+_detach_link = Consumers.detach
 _review_turn = Queue.review_turn
 _give = Groups.give
 _pass_over = Duplicates._pass_over
@@ -148,3 +153,13 @@ def take_nothing_back(self: Reservations, consumer: Consumer, message: Message) 
     """A delivery that goes on after its connection was lost counts as another one."""
     message.flagged = message.presented = True
     self._kernel.record(MessagePresented(message.queue.id, message.seq, consumer.id))
+
+
+def cut_and_unflagged(self: Consumers, consumer: Consumer, ending: LinkEnding, *, moving: bool = False) -> None:
+    """What was on a link that the broker has ended comes again unflagged, though somebody may have seen it."""
+    _detach_link(self, consumer, LinkEnding.CLOSED if ending is LinkEnding.CUT else ending, moving=moving)
+
+
+def end_before_the_answers(self: LinkCloser, link: Link, condition: str, description: str) -> None:
+    """Who hears that a link has ended does not hear what became of what was acknowledged over it."""
+    self.cut(link, condition, description)

@@ -5,21 +5,25 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from legato.amqp.engine.events import Attached
 from legato.client.calls.undertakings import Undertakings
 from legato.client.failover.wire import Wire
 from legato.client.links.channel import Channel
+from legato.client.links.coordinator_end import CoordinatorEnd
 from legato.client.links.deliveries import AckBatch, Delivery, Incoming
 from legato.client.links.receiver_end import LAZY_MAX, ReceiverEnd
 from legato.client.links.sender_end import SenderEnd
-from legato.client.links.session_state import AcknowledgementOutcome, AcknowledgeMode, Outgoing
+from legato.client.links.session_state import AcknowledgementOutcome, AcknowledgeMode, Outgoing, Send
 from legato.client.links.temporaries import TemporaryEnd
 from legato.client.links.transaction_outcome import Query
 from legato.client.steps import NOTHING, Steps
 from legato.errors import JMSError
 
 _answer = Query.answer
+_on_attached = ReceiverEnd.on_attached
 _claims_answered = Incoming.claims_answered
 _connection_lost = Outgoing.connection_lost
+_decided = Outgoing.decided
 
 
 def resend_as_new(self: Outgoing) -> int:
@@ -107,3 +111,22 @@ def commit_behind_what_is_gone(self: SenderEnd) -> None:
     """What a failover rolled back before it was sent stays in front of what follows, which a commit does not see."""
     if self.closing and self._upload is None:
         self.outgoing.drop_done()
+
+
+def commit_without_what_came_back(self: CoordinatorEnd, receiver: ReceiverEnd, error: JMSError) -> None:
+    """A transaction commits without what it received over a link that the broker has ended."""
+
+
+def last_words_twice(self: Outgoing, sends: Iterable[Send], error: JMSError | None) -> list[Send]:
+    """Who was told that the broker has ended the link hears something else of what came there afterwards."""
+    sends = list(sends)
+    done = _decided(self, sends, error)
+    for send in sends:
+        send.error = error
+    return done
+
+
+def claims_of_any_queue(self: ReceiverEnd, event: Attached) -> None:
+    """What a queue had given that was deleted since is claimed of another one of the same name."""
+    _on_attached(self, event)
+    self._queue = None

@@ -9,6 +9,7 @@ from simulator.brokers import Host
 from simulator.disk import Disk
 from simulator.history import History
 from simulator.kernel import Kernel, Process
+from simulator.link_trouble import LinkTrouble, Revocable
 from simulator.network import Network, Pipe
 from simulator.plan import Plan
 
@@ -51,6 +52,7 @@ class World(Protocol):
     network: Network
     disk: Disk
     hosts: list[Host]
+    rights: Revocable
 
     def kill_a_client(self, *, quietly: bool) -> None:
         """One of them dies, at once."""
@@ -67,6 +69,8 @@ class Nemesis:
         self._random = world.kernel.random
         self._furthest_us = 0
         """How far ahead a clock has ever been."""
+        plan = world.plan
+        self._links = LinkTrouble(world.kernel, world.history, plan, world.rights, lambda: world.hosts, self._happened)
         kinds: list[tuple[int, Callable[[], None]]] = [
             (33, self._cut),
             (6, self._silence),
@@ -76,11 +80,13 @@ class Nemesis:
             (18, self._kill_client),
             (3, self._stop_client),
             (8, self._sleep_through),
-            (8 if world.plan.clocks_jump else 0, self._jump),
-            (25 if world.plan.disk_fills else 0, self._fill),
-            (12 if world.plan.bytes_late else 0, self._hold),
-            (4 if world.plan.bytes_late else 0, self._close_half),
-            (25 if world.plan.clocks_leap else 0, self._leap),
+            (8 if plan.clocks_jump else 0, self._jump),
+            (25 if plan.disk_fills else 0, self._fill),
+            (12 if plan.bytes_late else 0, self._hold),
+            (4 if plan.bytes_late else 0, self._close_half),
+            (25 if plan.clocks_leap else 0, self._leap),
+            (40 if plan.links_end else 0, self._links.withdraw),
+            (40 if plan.links_end else 0, self._links.cut),
         ]
         self._kinds = [kind for _, kind in kinds]
         self._weights = [weight for weight, _ in kinds]
@@ -93,6 +99,7 @@ class Nemesis:
         """All is well again."""
         world = self._world
         world.network.calm = world.disk.calm = True
+        self._links.end()
         for host in world.hosts:
             # What was put off by a clock that was days ahead comes by none but that.
             host.clock.wrong_by_us = self._furthest_us

@@ -16,7 +16,7 @@ from legato import ids, limits
 from legato.amqp.engine import batch, runs
 from legato.amqp.engine.link_base import Link
 from legato.client.calls import connection_steps, consumer_steps, producer_steps
-from legato.client.links import channel, dispositions, receiver_end, transport
+from legato.client.links import channel, dispositions, receiver_end, transport, uploads
 from legato.client.links.deliveries import Delivery
 from legato.client.links.session_state import AcknowledgeMode
 from legato.core import lanes
@@ -28,6 +28,8 @@ from legato.core.receivers import Receivers
 from legato.core.reservations import Reservations
 from legato.core.router import Router
 from legato.core.settlement import Settlement
+from legato.server.access.access import Access
+from legato.server.access.permissions import Rights
 from legato.server.connections import client_connection, handshake
 from legato.server.management import staged_batches
 from legato.server.messages import commits, executor, transfers
@@ -52,6 +54,8 @@ LARGE_MESSAGE_BYTES = 1_500
 CHUNK_BYTES = 700
 FRAME_BYTES = 1_024
 """The three of a run with large messages."""
+PIECE_BYTES = 600
+"""Of a file that is sent."""
 PRODUCER_RETENTION_S = 120
 """Longer than any client is away, and short enough for a long run to see producers forgotten."""
 
@@ -63,12 +67,14 @@ def installed(
     history: History,
     read_stage: Callable[[str], Any],
     is_full: Callable[[], bool],
+    rights: Rights,
 ) -> Iterator[None]:
     """The production modules see the run's world.
 
     Args:
         read_stage: what a sink has staged, by the name of the stage.
         is_full: whether the disk has no room for anything.
+        rights: those of whoever logs in, where brokers have roles.
     """
     reading = ReadingLoop(kernel)
     clock = VirtualClock(kernel)
@@ -161,6 +167,8 @@ def installed(
         (timers, "UPKEEP_EVERY_TICKS", 1),
         *(_retention() if history.plan.prunes else []),
         *(_sizes() if history.plan.large else []),
+        *([(Access, "rights_of", lambda *_, **__: rights)] if history.plan.links_end else []),
+        *(_pieces() if history.plan.uploads else []),
         *(preempting(kernel) if history.plan.preempted else []),
         *(_runs(history.plan.run_min) if history.plan.run_min else []),
         *(_silence(kernel, history) if history.plan.silent else []),
@@ -203,6 +211,15 @@ def _sizes() -> list[tuple[Any, str, Any]]:
         (limits, "CHUNK_BYTES", CHUNK_BYTES),
         # A message is streamed if it does not come in one frame.
         (handshake, "Settings", lambda **said: settings(**{**said, "max_frame_bytes": FRAME_BYTES})),
+    ]
+
+
+def _pieces() -> list[tuple[Any, str, Any]]:
+    """What goes out of files goes in small pieces, one at a time."""
+    return [
+        (uploads, "PIECE_BYTES", PIECE_BYTES),
+        (uploads, "WINDOW_BYTES", 3 * PIECE_BYTES),
+        (uploads, "PIECES_IN_ONE_GO", 1),
     ]
 
 

@@ -62,13 +62,17 @@ LINE_KINDS = ("pour", "sip")
 """Those who send to the line and receive from it; see `pouring`."""
 FILLING_KIND = "fill"
 """Who sends in transactions to a queue that makes producers wait while it is full; see `applications`."""
+TRANSACTING_KIND = "transact"
+PIPELINE_KINDS = ("drain_by_ranges", "publish_batches")
+ADMINISTRATOR = "administer"
 COMPANIONS = ("produce", "ask", "browse")
 """What the second session of a connection is used for: nothing that receives from where the first one may."""
 LATER = 0.5
 """The share of runs in which some of these take part."""
 EDITION = 5
 """Of plans: 1 is what the first simulator drew, 2 has what came later, 3 closes groups, 4 pours into the topic, too, 5
-fills queues in transactions. A seed that found something still stands for it with the plan of its edition."""
+fills queues in transactions, has brokers end links and administrators delete queues that are in use. A seed that found
+something still stands for it with the plan of its edition."""
 CONTRACT_NAMES = tuple(CONTRACTS)
 CLIENTS_PER_STEP = 1 / 120
 CLIENTS_BOUNDS = (3, 11)
@@ -145,6 +149,12 @@ class Plan(msgspec.Struct, frozen=True):
     """Whether some messages are the last of their group, which is another consumer's from then on."""
     showers: bool = False
     """Whether some of those that pour do so into the topic."""
+    links_end: bool = False
+    """Whether brokers end links by themselves, as of permissions that are withdrawn."""
+    uploads: bool = False
+    """Whether some of the large messages are sent out of files, piece by piece."""
+    deletes: bool = False
+    """Whether administrators delete queues that are in use."""
 
     def address(self, name: str) -> QueuePlan | None:
         """The plan of a queue or a subscription; None of dead letters and what else there is."""
@@ -217,14 +227,48 @@ def draw(seed: int, steps: int | None = None, *, edition: int = EDITION) -> Plan
     if edition == 3:
         return plan
     plan = msgspec.structs.replace(plan, showers=Random(f"showers {seed}").random() < 0.7)
-    return plan if edition == 4 else _add_filling(plan, Random(f"filling {seed}"))
+    if edition == 4:
+        return plan
+    plan = _add_ends(_add_filling(plan, Random(f"filling {seed}")), Random(f"links {seed}"))
+    plan = _add_deletions(plan, Random(f"deletions {seed}"))
+    return _add_uploads(plan, Random(f"uploads {seed}"))
 
 
 def _add_filling(plan: Plan, random: Random) -> Plan:
     """The plan, with clients that fill a queue in transactions where one has to wait for room."""
     if not plan.filled or random.random() < 0.2:
         return plan
-    kinds = (FILLING_KIND,) * random.randint(1, 2)
+    return _joined(plan, (FILLING_KIND,) * random.randint(1, 2), random)
+
+
+def _add_ends(plan: Plan, random: Random) -> Plan:
+    """The plan; in a share of the runs brokers end links, of transactions more often than they otherwise would."""
+    if random.random() < 0.5:
+        return plan
+    plan = msgspec.structs.replace(plan, links_end=True)
+    return _joined(plan, (TRANSACTING_KIND,) * random.randint(0, 2), random)
+
+
+def _add_deletions(plan: Plan, random: Random) -> Plan:
+    """The plan, in a share of the runs with an administrator who deletes queues; not with pipelines, which own some."""
+    if random.random() < 0.7 or any(kind in PIPELINE_KINDS for kind in plan.kinds):
+        return plan
+    plan = msgspec.structs.replace(plan, deletes=True)
+    if ADMINISTRATOR in plan.kinds:
+        return plan
+    return msgspec.structs.replace(
+        plan, kinds=(*plan.kinds, ADMINISTRATOR), contracts=(*plan.contracts, CONTRACT_NAMES[0])
+    )
+
+
+def _add_uploads(plan: Plan, random: Random) -> Plan:
+    """The plan, with large messages out of files in a share of the runs, also where it had no large ones."""
+    large = plan.large or random.random() < 0.15
+    return msgspec.structs.replace(plan, large=large, uploads=large and random.random() < 0.8)
+
+
+def _joined(plan: Plan, kinds: tuple[str, ...], random: Random) -> Plan:
+    """The plan, with further clients."""
     mixed = any(contract != CONTRACT_NAMES[0] for contract in plan.contracts)
     contracts = (random.choice(CONTRACT_NAMES) if mixed else CONTRACT_NAMES[0] for _ in kinds)
     return msgspec.structs.replace(plan, kinds=(*plan.kinds, *kinds), contracts=(*plan.contracts, *contracts))

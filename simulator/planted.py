@@ -11,6 +11,7 @@ from unittest.mock import patch
 from legato.client.calls.undertakings import Undertakings
 from legato.client.failover.wire import Wire
 from legato.client.links.channel import Channel
+from legato.client.links.coordinator_end import CoordinatorEnd
 from legato.client.links.deliveries import AckBatch, Incoming
 from legato.client.links.receiver_end import ReceiverEnd
 from legato.client.links.sender_end import SenderEnd
@@ -42,6 +43,8 @@ from legato.core.steady import SteadyClock
 from legato.core.transactions import Transactions
 from legato.ha.flock import LockFile
 from legato.ha.members import Membership
+from legato.server.links.consumers import Consumers
+from legato.server.links.link_closing import LinkCloser
 from legato.server.links.subscriptions import SubscriptionLinks
 from legato.server.messages import executor
 from legato.server.messages.commits import Commits
@@ -142,6 +145,11 @@ FAULTS = [
     Fault(Undertakings, "hear", mistakes_of_clients.hear_nothing),
     Fault(ReceiverEnd, "look", mistakes_of_clients.lazy_and_silent),
     Fault(SenderEnd, "_drop_done", mistakes_of_clients.commit_behind_what_is_gone),
+    Fault(CoordinatorEnd, "give_up", mistakes_of_clients.commit_without_what_came_back),
+    Fault(Outgoing, "decided", mistakes_of_clients.last_words_twice),
+    Fault(ReceiverEnd, "on_attached", mistakes_of_clients.claims_of_any_queue),
+    Fault(Consumers, "detach", mistakes_at_addresses.cut_and_unflagged),
+    Fault(LinkCloser, "end", mistakes_at_addresses.end_before_the_answers),
     Fault(TemporaryEnd, "connection_lost", mistakes_of_clients.deletion_forgotten),
     Fault(Assignments, "_extents_of", mistakes_of_pipelines.bytes_for_good),
     Fault(Lane, "pass_over", mistakes_of_pipelines.floors_passed_over),

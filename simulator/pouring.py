@@ -47,5 +47,5 @@ class Pouring(Perishing):
         )
         session = self.connection.create_session(acknowledge_mode=mode)
         prefetch = self.random.choice([5, 20, 1000])
-        consumer = yield from session._factory.create_consumer(session._messages.create_queue(LINE), prefetch=prefetch)
-        yield from self._receive(session, LINE, consumer)
+        line = session._messages.create_queue(LINE)
+        yield from self._receive(session, LINE, lambda: session._factory.create_consumer(line, prefetch=prefetch))

@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 from collections import Counter, deque
 from collections.abc import Callable
+from typing import Any
 
+from legato.client.messages import BytesMessage
 from legato.core.facts import DuplicateDropped, DuplicateIdDropped, DuplicateIdKept
 from legato.core.settings import DEFAULT_SETTINGS
 from simulator.plan import Plan
@@ -17,6 +19,11 @@ REPEATED = re.compile(rb"<\d+>#((q\d)-\d+)#")
 
 FORGOTTEN = 50
 """An id may be remembered for longer than is promised, as long as it is on its way to the disk."""
+
+
+def text_of(message: Any) -> str:
+    """The text of a message, which may have come as bytes."""
+    return str(message.body.decode() if isinstance(message, BytesMessage) else message.text)
 
 
 def _left_of(remembered: deque[bytes]) -> bytes | None:
@@ -137,6 +144,10 @@ class Record:
         self._passed: set[tuple[str, bytes]] = set()
         self._passed_before: set[tuple[str, bytes]] = set()
         """The ids that are behind their windows from then on; the store still has them for a while."""
+        self.unreadable: set[Any] = set()
+        """Messages whose files cannot be read to their ends."""
+        self.ended_links: set[str] = set()
+        """The conditions with which brokers have ended links by themselves."""
         self.violation: ViolationError | None = None
         """The first one."""
         self.trace: Callable[[str], None] | None = None

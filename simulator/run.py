@@ -25,6 +25,7 @@ from simulator.disk import Disk
 from simulator.durable import number_of
 from simulator.history import History
 from simulator.kernel import START_US, Kernel, Process
+from simulator.link_trouble import Revocable
 from simulator.member_files import two_primaries
 from simulator.nemesis import Nemesis
 from simulator.network import Network
@@ -106,6 +107,7 @@ class Simulation:
         self.network = Network(self.kernel)
         self.disk = Disk(self.kernel, self.history)
         self.hosts: list[Host] = []
+        self.rights = Revocable()
         self.clients: list[Client] = []
         self.recent_ids: dict[str, deque[str]] = {}
         self.ending = False
@@ -160,8 +162,11 @@ class Simulation:
         Task(steps, ended)
 
     def _gave_up(self, client: Client, error: BaseException | None) -> bool:
-        """Whether it died, or a call was cut off as its failover contract has it and it chose to end of that."""
+        """Whether it died, or a call was cut off by its contract or by a broker and it chose to end of that."""
         if isinstance(error, PerishedError):
+            return True
+        if isinstance(error, JMSError) and self.history.has_ended(error):
+            self.history.counts["applications ended with a link"] += 1
             return True
         released = CONTRACTS[client.contract].releases_blocked_calls
         return released and isinstance(error, JMSError) and error.code == UNBLOCKED
@@ -266,7 +271,9 @@ class Simulation:
         violation = ""
         self.history.note("seed", self.seed, self.plan)
         with (
-            installed(self.kernel, self.network, self.history, self._read_stage, lambda: self.disk.is_full),
+            installed(
+                self.kernel, self.network, self.history, self._read_stage, lambda: self.disk.is_full, self.rights
+            ),
             self._papers(),
         ):
             try:

@@ -281,6 +281,8 @@ class SimulatedTransport(Transport):
             self._call_at(max(deadline_ms * 1000 - self.kernel.now_us, 0) + 1000)
         if self._stop_deadline:
             self._call_at(int((self._stop_deadline - now) * 1_000_000) + 1000)
+        if self.uploading and any(end.can_upload for end in self.uploading):
+            self._wake()
         return False
 
     # -- connecting ----------------------------------------------------------------------------------------------

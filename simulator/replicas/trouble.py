@@ -7,6 +7,7 @@ from typing import Protocol
 
 from simulator.history import History
 from simulator.kernel import Process
+from simulator.link_trouble import LinkTrouble, Revocable
 from simulator.nemesis import JUMP_US, STOPPED_US
 from simulator.network import Network, Pipe
 from simulator.plan import Plan
@@ -30,6 +31,7 @@ class World(Protocol):
     network: Network
     machines: list[Machine]
     servers: LogServers
+    rights: Revocable
 
     def kill_a_client(self, *, quietly: bool) -> None:
         """One of them dies, at once."""
@@ -51,6 +53,9 @@ class ReplicaTrouble:
         plan = world.plan
         self._log = LogTrouble(world.servers, [machine.name for machine in world.machines], self.happened)
         world.servers.letting_in = world.replicas.lets_in
+        self._links = LinkTrouble(
+            world.kernel, world.history, plan, world.rights, lambda: world.machines, self.happened
+        )
         kinds: list[tuple[int, Callable[[], None]]] = [
             (20, self._cut),
             (4, self._silence),
@@ -65,6 +70,8 @@ class ReplicaTrouble:
             (4, self._stick_disk),
             (8 if plan.clocks_jump else 2, self._jump),
             (20 if plan.disk_fills else 2, self._fill),
+            (40 if plan.links_end else 0, self._links.withdraw),
+            (40 if plan.links_end else 0, self._links.cut),
         ]
         self._kinds = [kind for _, kind in kinds]
         self._weights = [weight for weight, _ in kinds]
@@ -79,6 +86,7 @@ class ReplicaTrouble:
     def end(self) -> None:
         """All is well again."""
         self._log.end()
+        self._links.end()
         self._network.calm = True
         for machine in self._machines:
             machine.clock.wrong_by_us = 0

@@ -20,6 +20,11 @@ HELD = "legato:held"
 Those still available are assigned to this link and come first, in order; the others went elsewhere.
 """
 
+QUEUE = "legato:queue"
+"""Link property in the broker's answer to a receiver (ulong): the number of its queue or subscription, which one of
+the same name that is made after that was deleted does not have. The receiver says it with `HELD`: sequence numbers are
+those of that one."""
+
 HELD_COUNT = "legato:held-count"
 """Link property in the broker's answer to `HELD` (ulong): so many of them come first on this link."""
 

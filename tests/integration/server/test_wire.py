@@ -13,6 +13,7 @@ from legato.amqp.codec.message import decode_message
 from legato.amqp.engine.events import Closed, Detached, Disposition
 from legato.amqp.engine.outcomes import ACCEPTED, DELIVERY_FAILED, RECEIVED, Accepted, Rejected, Transactional
 from legato.amqp.engine.terminus import Terminus
+from legato.cli.management import request
 from legato.failpoints import VARIABLE, DrillOrders
 from tests.support.amqp_peer import AmqpPeer, Refused, data_of, text
 from tests.support.server import Server, server
@@ -309,6 +310,29 @@ def test_a_client_that_comes_back_gets_what_it_holds_first(broker: Server) -> No
     back.flush()
     for _ in again:
         assert back.expect(Disposition, lambda event: event.link is link).settled
+
+
+def test_claims_are_of_the_queue_that_gave_and_of_none_that_took_its_name(broker: Server) -> None:
+    """Promise 5; its client took the other one's message for what it had, and acknowledged it unseen."""
+    from legato.amqp.codec.types import Array, ULong
+
+    properties = {names.REPORTS_PRESENTED: True}
+    peer = AmqpPeer(broker.port, container="holder")
+    peer.send(peer.sender("renewed"), text(b"first"))
+    first = peer.receiver("renewed", 1, properties, name="consumer")
+    tag = peer.transfer().tag
+    peer.drop()
+    request(f"amqp://127.0.0.1:{broker.port}", "DELETE", "queue", "renewed")
+    other = AmqpPeer(broker.port)
+    other.send(other.sender("renewed"), text(b"second"))
+    back = AmqpPeer(broker.port, container="holder")
+    held = Array([ULong(int.from_bytes(tag, "big"))])
+    claims = {names.HELD: held, names.QUEUE: ULong(first.remote_properties[names.QUEUE])}
+    link = back.receiver("renewed", 1, properties | claims, name="consumer")
+    assert link.remote_properties[names.HELD_COUNT] == 0
+    assert [int(seq) for seq in link.remote_properties[names.ELSEWHERE]] == [int.from_bytes(tag, "big")]
+    assert link.remote_properties[names.QUEUE] != first.remote_properties[names.QUEUE]
+    assert decode_message(back.transfer().data).body == decode_message(text(b"second")).body
 
 
 def test_what_becomes_of_claims_is_said_when_it_is_durable(tmp_path: Path) -> None:

@@ -19,5 +19,5 @@ def test_a_terminus_expires_by_its_policy(policy: str | None, expiring: set[Link
     assert {ending for ending in LinkEnding if ending.expires(policy)} == expiring
 
 
-def test_only_a_lost_connection_leaves_doubt_about_what_was_seen() -> None:
-    assert [ending for ending in LinkEnding if not ending.clean] == [LinkEnding.LOST]
+def test_an_end_that_the_receiver_did_not_want_leaves_doubt_about_what_was_seen() -> None:
+    assert [ending for ending in LinkEnding if not ending.clean] == [LinkEnding.LOST, LinkEnding.CUT]

@@ -409,7 +409,8 @@ class ConsumerSteps(ConsumerWork):
             lambda: end.closed or end.released or (asked and transport.wire is None), timeout_s
         )
         closed = end.closed
-        if closed:
+        if closed and end.error is None:
+            # What came over a link that the broker has ended comes again: the next acknowledgement says so.
             self._acknowledgements.forget_consumer(end)
         self._session._members.forget_consumer(self, closed=closed)
 

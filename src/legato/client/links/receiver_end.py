@@ -73,6 +73,8 @@ class ReceiverEnd(DispositionEnd):
         self.error: JMSError | None = None
         self._given_up: JMSError | None = None
         """Why what the application has comes again though it may not know that yet, in a transacted session."""
+        self._queue: int | None = None
+        """The broker's number of what it receives from, of which the tags of its deliveries are the numbers."""
         self._download = Download()
 
     # -- its life ----------------------------------------------------------------------------------------
@@ -86,6 +88,8 @@ class ReceiverEnd(DispositionEnd):
         held = self.incoming.held()
         if held:
             properties[names.HELD] = Array([ULong(seq) for seq in held])
+            if self._queue is not None:
+                properties[names.QUEUE] = ULong(self._queue)
         self.link = session.receiver(
             self.name,
             source=self.source.terminus(),
@@ -142,6 +146,7 @@ class ReceiverEnd(DispositionEnd):
             link.remote_properties.get(names.HELD_COUNT, None if self.incoming.outstanding else 0),
             link.remote_properties.get(names.ELSEWHERE) or (),
         )
+        self._queue = link.remote_properties.get(names.QUEUE)
         self.channel.restored(self)
         self.channel.touch()
         self.grant()

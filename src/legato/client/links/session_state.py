@@ -122,7 +122,9 @@ class Outgoing:
         """
         for send in sends:
             send.decided = True
-            send.error = error
+            if not send.done:
+                # Else its sender has heard already: the link has ended, or the transaction.
+                send.error = error
         done = []
         for each in self.unconfirmed:
             if not each.decided:

@@ -70,7 +70,7 @@ class Links:
         self._damaged = damaged
         self._registry = registry = Registry()
         self.nodes = Nodes(broker, names, membership)
-        self.closer = LinkCloser(broker, registry, self._cut_off, shell.touch)
+        self.closer = LinkCloser(broker, registry, self._cut_off, shell.touch, shell.when_durable)
         self.temporaries = Temporaries(broker, registry, self.closer, expiry_timers, names, membership)
         self.closer.deleted = self.temporaries.forget
         self._consumers = consumers = Consumers(shell, broker, registry, expiry_timers, damaged, self._taken_over)
@@ -248,7 +248,8 @@ class Links:
                 try:
                     self._demand_again(peer.rights, link)
                 except Refusal as denied:
-                    self.closer.cut(link, denied.condition, str(denied))
+                    self.closer.end(link, denied.condition, str(denied))
+        self._broker.dispatcher.dispatch_returned(self._broker.now_us)
 
     def _demand_again(self, rights: Rights, link: Link) -> None:
         port = link.context
@@ -272,7 +273,8 @@ class Links:
             for link in list(peer.links):
                 port = link.context
                 if isinstance(port, Consumer | Browser) and (why := self._damaged.why(port.queue.id)):
-                    self.closer.cut(link, INTERNAL_ERROR, why)
+                    self.closer.end(link, INTERNAL_ERROR, why)
+        self._broker.dispatcher.dispatch_returned(self._broker.now_us)
 
     def review_credit(self) -> Iterator[None]:
         """Settings of addresses changed: producers may send more, or have to wait; a step is for so many links."""

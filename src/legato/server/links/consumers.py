@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from legato.amqp import names
+from legato.amqp.codec.types import ULong
 from legato.amqp.engine.link import Link, Sender
 from legato.amqp.engine.terminus import Terminus
 from legato.core.broker import Broker
@@ -81,14 +82,17 @@ class Consumers:
     def attach(
         self, peer: Peer, link: Sender, queue: Queue, port: DeliveryLink, matches: Callable[[bytes], bool] | None = None
     ) -> dict[str, Any] | None:
-        """Make a consumer of `queue` hang on the link; returns the properties of the answer to its attach.
+        """Make a consumer of `queue` hang on the link; returns what its attach is answered about its claims.
 
         Raises:
             Refused: the queue is damaged.
         """
         self._damaged.refuse(queue)
         self.steal(peer, link, queue.name)
-        held = _held_by(link)
+        claims = held = _held_by(link)
+        if held and link.remote_properties.get(names.QUEUE, queue.id) != queue.id:
+            # They are of a queue of the same name that was deleted: here other messages have these numbers.
+            held = []
         if held:
             pass_claim()
         consumer, elsewhere = self._broker.receivers.attach(
@@ -105,7 +109,9 @@ class Consumers:
         peer.links.add(link)
         peer.receivers.add(consumer)
         self._registry.hold(peer.container, link)
-        return {names.HELD_COUNT: len(consumer.first), names.ELSEWHERE: elsewhere} if held else None
+        if not claims:
+            return None
+        return {names.HELD_COUNT: len(consumer.first), names.ELSEWHERE: elsewhere if held else claims}
 
     def accept(
         self, peer: Peer, link: Sender, answer: Terminus, properties: dict[str, Any] | None, *, durable: bool = False
@@ -118,10 +124,12 @@ class Consumers:
             properties: what `attach` returned.
             durable: whether it was for a durable subscription.
         """
+        consumer: Consumer = link.context
+        said = {names.QUEUE: ULong(consumer.queue.id), **(properties or {})}
         if durable or properties is not None:
-            self._shell.when_durable(peer, lambda: link.accept(source=answer, properties=properties))
+            self._shell.when_durable(peer, lambda: link.accept(source=answer, properties=said))
         else:
-            link.accept(source=answer)
+            link.accept(source=answer, properties=said)
 
     def detach(self, consumer: Consumer, ending: LinkEnding, *, moving: bool = False) -> None:
         """A consumer's link ended; what it has is kept for it if its connection was lost."""

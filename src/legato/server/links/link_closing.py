@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from legato.amqp.engine.link import Link
+from legato.amqp.engine.link import Link, Sender
 from legato.core.broker import Broker
 from legato.server.links.link_roles import Node, peer_of
 from legato.server.links.refused import RESOURCE_DELETED
@@ -21,6 +21,7 @@ class LinkCloser:
     Args:
         gone: what takes a link's port from the broker; given the link's peer and the link.
         touch: what has a peer flushed.
+        when_durable: calls what it is given when all that a peer has asked for is durable and answered.
     """
 
     def __init__(
@@ -29,11 +30,13 @@ class LinkCloser:
         registry: Registry,
         gone: Callable[[Peer, Link], None],
         touch: Callable[[Peer], None],
+        when_durable: Callable[[Peer, Callable[[], None]], None],
     ) -> None:
         self._broker = broker
         self._registry = registry
         self._gone = gone
         self._touch = touch
+        self._when_durable = when_durable
         self.deleted: Callable[[str], None] = lambda name: None
         """Is told the name of each node that was deleted."""
 
@@ -48,7 +51,20 @@ class LinkCloser:
         # Before its links go: the last link of a temporary node would have it deleted once more.
         self.deleted(node.name)
         for link in dict.fromkeys(links):
-            self.cut(link, RESOURCE_DELETED, f"{node.address} was deleted")
+            self.end(link, RESOURCE_DELETED, f"{node.address} was deleted")
+
+    def end(self, link: Link, condition: str, description: str) -> None:
+        """Nothing goes over a link any more; its peer hears why.
+
+        A receiver hears so when it has heard what became of all that it has acknowledged: its client would take for
+        given back what is consumed (promise 5).
+        """
+        if not isinstance(link, Sender) or link.context is None:
+            self.cut(link, condition, description)
+            return
+        peer = peer_of(link)
+        self._gone(peer, link)
+        self._when_durable(peer, lambda: link.close(condition, description))
 
     def cut(self, link: Link, condition: str, description: str, info: dict[str, Any] | None = None) -> None:
         """End a link, and say why."""

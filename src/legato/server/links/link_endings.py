@@ -25,12 +25,12 @@ class LinkEnding(Enum):
     LOST = auto()
     """The connection broke, or the peer reported an error: its receivers may have seen what they did not settle."""
     CUT = auto()
-    """We ended it."""
+    """We ended it: what its receiver has seen may be on its way to us."""
 
     @property
     def clean(self) -> bool:
         """Whether the receiver told us all it had to."""
-        return self is not LinkEnding.LOST
+        return self not in (LinkEnding.LOST, LinkEnding.CUT)
 
     def expires(self, policy: str | None) -> bool:
         """Whether a terminus with that expiry policy goes now (AMQP 3.5.6)."""
