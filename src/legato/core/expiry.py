@@ -6,6 +6,7 @@ from legato import limits
 from legato.core.directory import Directory
 from legato.core.facts import Kind
 from legato.core.kernel import Kernel
+from legato.core.lanes import Lane
 from legato.core.message import Message
 from legato.core.queues import Queue
 from legato.core.records import ExpiryPlace
@@ -33,10 +34,11 @@ class Expiry:
             return
         self._next_us = kernel.now_us + _PERIOD_US
         places = kernel.archive.expired(self._upto, kernel.now_us, limits.SCAN_MESSAGES)
+        returned: dict[Lane, dict[int, Message]] = {}
         for place in places:
             queue = self._directory.node(place.queue)
             if isinstance(queue, Queue) and queue.kind in (Kind.QUEUE, Kind.SUBSCRIPTION):
-                self._expire_at(queue, place.seq)
+                self._expire_at(queue, place.seq, returned)
         self._upto = places[-1] if len(places) == limits.SCAN_MESSAGES else ExpiryPlace()
         if len(places) == limits.SCAN_MESSAGES:
             self._next_us = 0
@@ -44,15 +46,22 @@ class Expiry:
     def expire_first(self, queue: Queue) -> None:
         """The same for one queue, at once: as much as one look at the clock would find."""
         kernel = self._kernel
+        returned: dict[Lane, dict[int, Message]] = {}
         for place in kernel.archive.expired(ExpiryPlace(), kernel.now_us, limits.SCAN_MESSAGES):
             if place.queue == queue.id:
-                self._expire_at(queue, place.seq)
+                self._expire_at(queue, place.seq, returned)
 
-    def _expire_at(self, queue: Queue, seq: int) -> None:
-        """Expire a message that waits, in the window or on disk."""
+    def _expire_at(self, queue: Queue, seq: int, came_back: dict[Lane, dict[int, Message]]) -> None:
+        """Expire a message that waits, in the window or on disk.
+
+        Args:
+            came_back: of each lane that was looked at, what came back to it and waits: there may be very many.
+        """
         lane = queue.lane(seq) if seq >> 56 in queue.lanes else queue.main
-        returned = next((m for m in lane.returned if m.seq == seq and m.waiting), None)
-        if returned is not None:
+        if lane not in came_back:
+            came_back[lane] = {message.seq: message for message in lane.returned if message.waiting}
+        returned = came_back[lane].pop(seq, None)
+        if returned is not None and returned.waiting:
             # Dispatching sees it only if somebody has credit, and wants it.
             found = self._kernel.archive.messages(queue.id, seq - 1, 1, 0)
             if found and found[0].seq == seq:

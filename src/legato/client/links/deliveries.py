@@ -295,7 +295,8 @@ class Incoming:
         for delivery in deliveries:
             del self.outstanding[delivery.tag]
             finish(delivery, state)
-            # A call may have given it back: there it would take the room of another one.
+        # A call may have given some back: there they would take the room of others.
+        for delivery in set(self.inbox).intersection(deliveries):
             with contextlib.suppress(ValueError):
                 self.inbox.remove(delivery)
         return deliveries

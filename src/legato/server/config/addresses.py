@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from string import Formatter
 from typing import Any
 
 import msgspec
@@ -23,6 +24,17 @@ POLICIES: dict[str, dict[str, Any]] = {
 """Ready-made settings that a table can name with `policy`; what the table itself says wins over them."""
 
 _NO_TABLE_KEYS = ("match", "policy")
+_NAMES = ("dead_letter_queue", "expiry_queue")
+_NO_QUEUES = (
+    "$",
+    "queue://",
+    "topic://",
+    "temp-queue://",
+    "temp-topic://",
+    "subscription://",
+    "volatile://",
+    "assignment://",
+)
 
 
 class Addresses:
@@ -117,4 +129,21 @@ def _fields(match: str, table: dict[str, Any]) -> dict[str, Any]:
         except msgspec.ValidationError as error:
             problem = problem_of(error, key, value, AddressSettings)
             raise ConfigError(f"the [[address]] {match!r}: {problem}") from None
+        if key in _NAMES and (problem := _unfitness(settings[key])):
+            raise ConfigError(f"the [[address]] {match!r}: {key} is {value!r}: {problem}.")
     return settings
+
+
+def _unfitness(pattern: str) -> str:
+    """Why a name of a queue cannot be made by that pattern, or is the broker's own; empty if it can be used."""
+    try:
+        parts = list(Formatter().parse(pattern))
+    except ValueError:
+        parts = [("", "", "", None)]
+    if any(
+        field is not None and (field, spec, conversion) != ("address", "", None) for _, field, spec, conversion in parts
+    ):
+        return "the only thing in braces is {address}"
+    if pattern.startswith(_NO_QUEUES):
+        return "no queue has a name that begins so"
+    return ""

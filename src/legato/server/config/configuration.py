@@ -32,6 +32,7 @@ SecondsOrNone = Annotated[float, msgspec.Meta(ge=0, le=limits.SECONDS_MAX)]
 """0: none, or never, as the setting says."""
 
 PORT_MAX = 65535
+HEARTBEAT_S_MIN, ACTIVATION_S_MIN = 0.01, 0.1
 
 Mechanism = Literal["EXTERNAL", "SCRAM-SHA-512", "SCRAM-SHA-256", "XOAUTH2", "PLAIN"]
 """SASL mechanisms besides ANONYMOUS, which `auth.anonymous` switches."""
@@ -613,8 +614,16 @@ def check_intervals(heartbeat_s: float, activation_s: float, lease_s: float | No
     Raises:
         ConfigError: they do not.
     """
-    if not (0 < heartbeat_s < float("inf") and 0 < activation_s < float("inf")):
-        raise ConfigError("ha.heartbeat_interval_s and ha.activation_interval_s are seconds, more than 0.")
+    if not (0 < heartbeat_s <= limits.SECONDS_MAX and 0 < activation_s <= limits.SECONDS_MAX):
+        raise ConfigError(
+            "ha.heartbeat_interval_s and ha.activation_interval_s are seconds, more than 0, and at most "
+            f"{limits.SECONDS_MAX}."
+        )
+    if heartbeat_s < HEARTBEAT_S_MIN or activation_s < ACTIVATION_S_MIN:
+        raise ConfigError(
+            f"ha.heartbeat_interval_s is at least {HEARTBEAT_S_MIN:g} and ha.activation_interval_s at least "
+            f"{ACTIVATION_S_MIN:g}: with less a primary that is well would be given up, or do nothing else."
+        )
     if activation_s < 2 * heartbeat_s:
         raise ConfigError(
             f"ha.activation_interval_s is {activation_s:g}: it must be at least twice "

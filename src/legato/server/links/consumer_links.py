@@ -76,8 +76,9 @@ class ConsumerLinks:
             answer = self._echo(source)
             if isinstance(node, Topic) or source.distribution_mode != "copy":
                 self._temporaries.check_consumer(peer, node)
-            if (old := self._registry.holder(peer.container, link.name)) is not None:
-                self._temporaries.pass_on(node.name, old, link)
+                # A browser takes nobody's place.
+                if (old := self._registry.holder(peer.container, link.name)) is not None:
+                    self._temporaries.pass_on(node.name, old, link)
         # Before the former one goes: a link that is attached again is not the last one of its node.
         self._registry.add(link, node.name)
         try:

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from legato import limits
 from legato.core.broker import Broker
 from legato.core.facts import Kind
 from legato.core.queues import Queue
@@ -261,6 +262,8 @@ class Operations:
         for name, value in given.items():
             if isinstance(value, bool) or not isinstance(value, int | float):
                 raise Rejection(f"{name} is a number of seconds.")
+            if isinstance(value, int) and abs(value) > limits.SECONDS_MAX:  # which may be too large for a float
+                raise Rejection(f"{name} is at most {limits.SECONDS_MAX} seconds.")
         return self._update_settings(given)
 
     def _edit(self, arguments: dict[str, Any]) -> Any:

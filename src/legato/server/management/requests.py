@@ -116,7 +116,7 @@ def properties(arguments: dict[str, Any]) -> dict[str, str | int]:
         Rejection: it is something else, or a number of more than 64 bits.
     """
     found = _json(arguments.get("properties", "{}"))
-    if not isinstance(found, dict) or not all(_is_plain(value) for value in found.values()):
+    if not isinstance(found, dict) or not all(_is_plain(each) for entry in found.items() for each in entry):
         raise Rejection("properties is a JSON object of texts, whole numbers and truth values.")
     return found
 
