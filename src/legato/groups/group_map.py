@@ -76,6 +76,8 @@ def decode(data: bytes) -> GroupMap:
         raw = msgspec.json.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"The map of groups cannot be read: {error}.") from None
+    except RecursionError:
+        raise ConfigError("The map of groups cannot be read: it is nested too deep.") from None
     return from_tables(raw)
 
 

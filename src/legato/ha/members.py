@@ -17,6 +17,7 @@ from legato.errors import StoreError
 from legato.ha.flock import LockFile
 from legato.ha.roles import Role
 from legato.ids import new_unique_name
+from legato.quoting import quoted
 
 log = logging.getLogger("legato.members")
 
@@ -153,6 +154,9 @@ def list_members(directory: str | os.PathLike[str]) -> list[Member]:
         names = sorted(os.listdir(Path(directory) / MEMBERS_NAME))
     except FileNotFoundError:
         return members
+    except OSError as error:  # No file can be opened now, say: that is no reason for a broker to end.
+        log.warning("! the members of the store in %s cannot be listed: %s", quoted(str(directory)), error.strerror)
+        return members
     for name in names:
         stem, suffix = os.path.splitext(name)
         if suffix != _ALIVE:
@@ -172,8 +176,9 @@ def list_members(directory: str | os.PathLike[str]) -> list[Member]:
 def _lives(alive: Path) -> bool:
     try:
         file = LockFile(alive, create=False)
-    except StoreError:
-        return False
+    except StoreError as error:
+        # What cannot be opened now, as a process may have too many files open, may be of one that lives.
+        return not isinstance(error.__cause__, (FileNotFoundError, PermissionError))
     try:
         return not file.try_lock()
     finally:

@@ -211,8 +211,11 @@ class LogArbiter:
         commits = self.commits
         if commits is None:
             return
-        commits.end(why or "left")
+        left = why or "left"
+        commits.end(left)
         with self._changed:
+            # Not only when it comes back from the log: who hands over asks at once whether another has it.
+            self._holder = msgspec.structs.replace(self._note, token="", left="" if commits.lost else left)
             self.commits = None
             self._changed.notify_all()
 
@@ -367,13 +370,17 @@ class LogArbiter:
             self.waiting.end(LOOKING)
 
     def _seeded(self, error: LogTrimmedError) -> bool:
-        """Whether there is another store, which the log reaches back to."""
+        """Whether there is another store, which the log reaches back to, or may be as soon as the log answers."""
         why = ""
         if self._seed is not None and self._log is not None and not self._closed:
-            log.warning("! %s; a copy of another store is looked for", sentence(error))
+            self._waits_to_follow = True
+            self.waiting.begin(FOLLOWING, f"{error}; a copy of another store is looked for")
             try:
                 self._store = self._seed(self._log, self._store)
                 self.replica = Replica(self._store, EpochVersions(self._directory))
+                return True
+            except LogUnavailableError as problem:
+                self._wait(str(problem))
                 return True
             except (LegatoError, OSError) as problem:
                 why = f"; {problem}"
@@ -387,6 +394,7 @@ class LogArbiter:
             if not self._closed:
                 log.critical("! this replica follows no longer: %s", sentence(error))
                 self._failure = error
+                self._holder = None  # Whoever waits until that one serves would wait for ever.
             self._changed.notify_all()
 
     def _have_another_lead(self, error: LogDamagedError) -> None:
@@ -471,7 +479,11 @@ class LogArbiter:
         """Whether the log, which is empty, may begin with this store."""
         if self._beginning is not None:
             self._ask_again_s = elapsed_s() + PAUSE_S
-            if why := self._beginning.refusal(self.replica):
+            try:
+                why = self._beginning.refusal(self.replica)
+            except LogUnavailableError as error:
+                why = str(error)
+            if why:
                 self._waits_to_follow = False
                 self.waiting.begin(FOLLOWING, why)
                 return False

@@ -163,6 +163,7 @@ class ReplicatedCommits:
         """Append a beat whenever nothing else was appended for a part of the lease, and now and then anyway."""
         pause_s = self._lease_s / BEATS_PER_LEASE
         said_s = elapsed_s()
+        is_told = False
         while not self._ended.wait(
             max(
                 min(self._claim.held_s + pause_s, said_s + SAID_EACH_S) - elapsed_s(),
@@ -176,9 +177,17 @@ class ReplicatedCommits:
             if not (self._turn.acquire(timeout=pause_s) if is_unsaid else self._turn.acquire(blocking=False)):
                 continue  # Somebody is at it.
             try:
-                beat = self._say(self.epoch, self._replica.commits, "")
-                self._replica.passed(self._append(encode_beat(beat)))
+                appended = self._append(encode_beat(self._say(self.epoch, self._replica.commits, "")))
                 said_s = elapsed_s()
+                if self._ended.is_set():
+                    return  # The replica follows the log by now, and finds the beat there.
+                try:
+                    self._replica.passed(appended)
+                except StoreError as error:
+                    # The beat is in the log, by which the lease goes; the next one has the store hear of it.
+                    if not is_told:
+                        log.warning("! the store does not take note of how far the log is: %s", sentence(error))
+                    is_told = True
             except (StoreError, LogError) as error:
                 # Who commits next hears of it, and so does the loop when it looks at the lease.
                 log.debug("no beat: %s", sentence(error))

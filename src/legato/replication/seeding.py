@@ -11,7 +11,7 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
-from legato.errors import LegatoError, LogError, LogTrimmedError, StoreError
+from legato.errors import LegatoError, LogError, LogTrimmedError, LogUnavailableError, StoreError
 from legato.quoting import quoted, sentence
 from legato.replication.log import Position, ReplicatedLog
 from legato.store.backup import take
@@ -77,6 +77,7 @@ def newest_on(replicated_log: ReplicatedLog, directory: Path) -> Snapshot:
 
     Raises:
         LogTrimmedError: there is none; it says what is there.
+        LogUnavailableError: the log does not answer.
     """
     found: list[Snapshot] = []
     refused: list[str] = []
@@ -95,6 +96,8 @@ def newest_on(replicated_log: ReplicatedLog, directory: Path) -> Snapshot:
         try:
             replicated_log.read(snapshot.position, 1)
             return snapshot
+        except LogUnavailableError:
+            raise
         except LogError as error:
             refused.append(f"{snapshot.path.name}: {error}")
     why = f" ({'; '.join(refused)})" if refused else ""

@@ -1,9 +1,12 @@
 """Members of a store are seen as long as their processes live, and swept when they do not."""
 
+import errno
 import os
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
 
 from legato.ha.members import Member, Membership, list_members
 from legato.ha.roles import Role
@@ -103,3 +106,22 @@ def test_of_two_that_say_they_are_the_primary_the_one_of_the_lower_epoch_is_hand
     assert shown == {1: Role.HANDING_OVER, 2: Role.PRIMARY, 3: Role.BACKUP}
     for member in members:
         member.close()
+
+
+def test_who_has_too_many_files_open_takes_no_member_for_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It lists those that it can read, and leaves all as they are."""
+    membership = Membership(tmp_path, Member(Role.BACKUP, os.getpid(), "127.0.0.1:1"))
+
+    def refuse(*_: object) -> int:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    try:
+        with monkeypatch.context() as short:
+            short.setattr("legato.ha.flock.os.open", refuse)
+            list_members(tmp_path)
+        with monkeypatch.context() as short:
+            short.setattr("legato.ha.members.os.listdir", refuse)
+            assert list_members(tmp_path) == []
+        assert [member.role for member in list_members(tmp_path)] == [Role.BACKUP]
+    finally:
+        membership.close()

@@ -260,7 +260,7 @@ class Connection:
                 try:
                     await asyncio.wait_for(self._connect_to(client, address, closed), 2 * CONNECT_S)
                     return client
-                except (TimeoutError, Error, NkeysError, OSError, ValueError) as error:
+                except Exception as error:  # Whatever it is, the log is nobody's without this thread.
                     if address not in self._said:  # else why was told before
                         self._said[address] = self._explained(address, error)
                     await _close(client)
@@ -335,6 +335,8 @@ class Connection:
             return "its name is not known"
         if isinstance(error, (TimeoutError, NatsTimeoutError)):
             return "does not answer"
+        if not isinstance(error, (Error, NkeysError, OSError, ValueError)):
+            return f"an unforeseen error: {error!r}"
         return error.strerror.lower() if isinstance(error, OSError) and error.strerror else "does not answer"
 
     def _login(self) -> str:

@@ -84,9 +84,10 @@ class NatsWatch:
         inbox = client.new_inbox()
         received: asyncio.Queue[Msg] = asyncio.Queue()
         subscription = await client.subscribe(inbox, cb=received.put)
-        name = await self._new_consumer(inbox)
+        name = ""
         number = 0
         try:
+            name = await self._new_consumer(inbox)
             while True:
                 message = await asyncio.wait_for(received.get(), HEARTBEATS_MISSED_MAX * HEARTBEAT_S)
                 if message.headers and "Status" in message.headers:
@@ -103,8 +104,10 @@ class NatsWatch:
         finally:
             with contextlib.suppress(Error, OSError):
                 await subscription.unsubscribe()
+            # One that was made, though its answer did not come, ends as nobody subscribes to what it sends.
             with contextlib.suppress(Error, OSError):
-                await client.publish(f"$JS.API.CONSUMER.DELETE.{self._connection.settings.stream}.{name}")
+                if name:
+                    await client.publish(f"$JS.API.CONSUMER.DELETE.{self._connection.settings.stream}.{name}")
 
     async def _new_consumer(self, inbox: str) -> str:
         stream = self._connection.settings.stream

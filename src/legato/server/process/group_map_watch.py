@@ -64,6 +64,8 @@ class GroupMapWatch:
         self._name = name
         self._tell = tell
         self._seen: tuple[int, str] | None = None
+        self._is_untold = False
+        """Whether the copy may be another one than was told of: it was being written when that failed."""
         self._told = ""
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._run, name="legato-group-map", daemon=True)
@@ -106,10 +108,11 @@ class GroupMapWatch:
         found = kept.map
         check_member(self._name, found)
         former = GroupMapFile(self._file).read() if self._file.exists() else None
-        is_new = former is None or successor(former, found) != former
-        if is_new:
+        if former is None or successor(former, found) != former:
+            self._is_untold = True
             _write(self._file, found)
         self._seen = revision
+        is_new, self._is_untold = self._is_untold, False
         return is_new
 
 
