@@ -42,7 +42,7 @@ def location_of(host: str, port: int, *, tls: bool) -> str:
     return f"grpc{'+tls' if tls else ''}://{host.rpartition(':')[0]}:{port}"
 
 
-def words_of(error: flight.FlightError) -> str:
+def words_of(error: Exception) -> str:
     """What the process for bulk said, without what its library adds for those who know gRPC."""
     words = str(error).partition(" gRPC client debug context:")[0]
     words = words.partition(" Detail: ")[0].removeprefix("Flight returned unknown error, with message: ")

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import mmap
 import os
+import secrets
 import struct
 import time
 import uuid
@@ -35,6 +36,8 @@ SPARE_BYTES_MAX = 512 << 20
 SUFFIX = ".stage"
 _UNFINISHED_SUFFIX = ".tmp"
 """Of a stage that is being written, or that a process was killed over."""
+_ATTEMPT = "+"
+"""Between its name and what tells attempts apart; no name has it."""
 _SIZE = struct.Struct(">I")
 
 
@@ -139,7 +142,8 @@ def path_of(store: Path, transactional_id: str, batch: int, stage: str) -> Path:
 
 def write_stage(path: Path, records: Iterator[Record]) -> int:
     """Write a stage; it is durable when this returns. Returns how many messages it has."""
-    temporary = path.with_suffix(_UNFINISHED_SUFFIX)
+    # Of this attempt alone: one before it, which has lost its connection, may not be over yet.
+    temporary = path.with_name(f"{path.stem}{_ATTEMPT}{secrets.token_hex(4)}{_UNFINISHED_SUFFIX}")
     count = 0
     try:
         with _open_new(path.parents[2], temporary) as file:
@@ -265,7 +269,7 @@ def remove_stages(store: Path, paths: Sequence[Path]) -> None:
             # Somebody may be writing to it: nobody else is to write over it.
             path.unlink(missing_ok=True)
         # It may have become whole meanwhile.
-        if (whole := path.with_suffix(SUFFIX)).exists():
+        if (whole := path.with_name(path.stem.partition(_ATTEMPT)[0] + SUFFIX)).exists():
             _spare(whole, store)
 
 

@@ -194,6 +194,8 @@ class Assignments:
     def assign(self, assignment: Assignment, fence: int, limit: int, limit_bytes: int) -> Assigned:
         """Take what waits in its queue and nobody has, the highest priority first.
 
+        Nothing while the queue gives nothing out: it is paused, or all of it waits for a redelivery.
+
         Args:
             limit: at most so many messages.
             limit_bytes: no more once this is exceeded, or soon after.
@@ -212,6 +214,8 @@ class Assignments:
                 f"{source.name} has consumers with selectors, groups or priorities, or an operation on it is under "
                 "way; its messages cannot be assigned meanwhile."
             )
+        if source.paused or source.held_until_us > self._kernel.now_us:
+            return self.stand(assignment)
         if limit > 0:
             self._expiry.expire_first(source)
         for lane in source.order:

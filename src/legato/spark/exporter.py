@@ -116,6 +116,9 @@ class Exporter:
             records = self._log.log(self._through, _READ_RECORDS)
             if not records:
                 break
+            if self._pending and records[0][0] > self._through + 1:
+                # The store forgot what was between: that is told by the names of segments alone.
+                written.append(self._write())
             if not self._pending:
                 self._pending_since = now_s
             self._pending.extend(records)

@@ -1,12 +1,19 @@
 """What waits in a store is told for every lane of every queue and subscription, and not for topics' bodies."""
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from legato.core.facts import Kind, MessageConsumed, MessagePublished, MessageStored, QueueCreated
-from legato.spark.exporter import export_all
+from legato.core.records import StoredMessage
+from legato.spark.exporter import Exporter, export_all
+from legato.spark.ledger import waiting as waitings
 from legato.spark.ledger.waiting import read_waiting
 from legato.store.base import Batch
 from legato.store.lmdb import LmdbStore
+from legato.store.memory import MemoryStore
 
 HIGH, LOW = 10 << 56, 1 << 56
 
@@ -35,3 +42,34 @@ def test_every_lane_and_every_subscription_is_read_and_no_topic(tmp_path: Path) 
     store.commit(Batch(1, 5, [MessageConsumed(4, 1, 1, 4, 1)], []))
     store.close()
     assert read_waiting(tmp_path / "store", tmp_path / "ledger") is None, "the ledger is behind the store"
+
+
+class ChangingStore(MemoryStore):
+    """A store whose broker consumes a message, and comes to have that in its ledger, while it is read."""
+
+    def __init__(self, ledger: Path) -> None:
+        super().__init__()
+        self.ledger = ledger
+        self.reads = 0
+
+    def messages(self, *place: Any) -> Sequence[StoredMessage]:
+        found = super().messages(*place)
+        self.reads += 1
+        if self.reads == 1:
+            self.commit(Batch(1, 3, [MessageConsumed(1, 1, 1, 4, 1), MessageStored(2, 1, 4, "ID:y")], [b"body"]))
+            Exporter(self, self.ledger).finish(0.0)
+        return found
+
+
+def test_what_waits_is_that_of_one_moment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A message was said to wait that the ledger says is consumed: `1 message left q and waits there again`."""
+    store = ChangingStore(tmp_path)
+    store.begin_epoch("broker", 1)
+    store.commit(Batch(1, 2, [QueueCreated(1, "a"), QueueCreated(2, "b"), MessageStored(1, 1, 4, "ID:x")], [b"body"]))
+    Exporter(store, tmp_path).finish(0.0)
+    monkeypatch.setattr(waitings, "settle_store", lambda _directory: None)
+    monkeypatch.setattr(waitings, "LmdbStore", lambda *_args, **_options: store)
+    assert read_waiting(tmp_path, tmp_path) is None
+    settled = read_waiting(tmp_path, tmp_path)
+    assert settled is not None
+    assert settled.to_pylist() == [{"queue": 2, "seq": 1}]

@@ -35,7 +35,7 @@ from legato.spark.auditor.throughput import Causes, activity, departures, throug
 from legato.spark.checks.check import Frames
 from legato.spark.exporter import try_export
 from legato.spark.ledger import fact_frames
-from legato.spark.ledger.segments import being_read, segments_of
+from legato.spark.ledger.segments import being_read, exported_through, last_commit_of, segments_of
 from legato.spark.ledger.trimming import trimmed_of
 from legato.spark.ledger.waiting import read_waiting
 from legato.spark.result import (
@@ -113,30 +113,49 @@ def audit(
         prefetched = None
         if runs_here(master) if spark is None else is_local(spark):
             prefetched = stack.enter_context(prefetching(ledger_dir, FACT_CANDIDATES))
+            through = prefetched.through
         else:
-            segments_of(ledger_dir)
+            through = last_commit_of(segments_of(ledger_dir))
         if spark is None:
             is_large = ledger_bytes(ledger_dir) >= COMPILE_THOROUGHLY_BYTES_MIN
             spark = start_session(master=master, minutes=is_large, keep_classes=keep_classes)
             started = time.monotonic()
-        if exact is not None:
-            waiting = spark.createDataFrame(exact)
-        return _since(started, _audit_ledger(ledger_dir, spark, waiting, scope, prefetched))
+        if exact is not None and exact.through == through:
+            waiting = spark.createDataFrame(exact.messages)
+        return _since(started, _audit_ledger(ledger_dir, through, spark, waiting, scope, prefetched))
 
 
-def _waiting_in(store_dir: Path, ledger_dir: Path) -> pa.Table | None:
+class _Waiting(NamedTuple):
+    """What waits in a store behind the commit `through`."""
+
+    through: int
+    messages: pa.Table
+
+
+def _waiting_in(store_dir: Path, ledger_dir: Path) -> _Waiting | None:
     """Export the rest of the log; returns what waits, or None if a broker is still changing it."""
-    return read_waiting(store_dir, ledger_dir) if try_export(store_dir, ledger_dir) else None
+    if not try_export(store_dir, ledger_dir):
+        return None
+    through = exported_through(ledger_dir)
+    messages = read_waiting(store_dir, ledger_dir)
+    # If the ledger has gone on before these were read, they are behind a later commit, and count for nothing.
+    return None if messages is None else _Waiting(through, messages)
 
 
 def _audit_ledger(
-    ledger_dir: Path, spark: SparkSession, waiting: DataFrame | None, scope: Scope, prefetched: PrefetchedLedger | None
+    ledger_dir: Path,
+    through: int,
+    spark: SparkSession,
+    waiting: DataFrame | None,
+    scope: Scope,
+    prefetched: PrefetchedLedger | None,
 ) -> AuditResult:
+    """The audit of a ledger up to a commit: whoever looks at it later may find more in it."""
     size = ledger_bytes(ledger_dir)
     session = session_like(spark, _AUDIT_SETTINGS | (SMALL_QUERY_SETTINGS if size < IN_PROCESS_BYTES_MAX else {}))
 
     def facts() -> DataFrame:
-        read = fact_frames.read_ledger(session, ledger_dir)
+        read = fact_frames.read_ledger(session, ledger_dir).where(f"position <= {through}L")
         return as_rows(read) if size < INLINE_BYTES_MAX else read
 
     keep = as_rows if size < INLINE_BYTES_MAX else cached

@@ -168,11 +168,22 @@ class Places:
         if sum(available.values()) < limits.at_least:
             return ends
         total = sum(available.values())
-        for address, share in shares(available, limits.rows).items():
-            if share:
-                # Nobody knows the sizes before: bytes are divided as rows are.
-                size = max(limits.size * available[address] // total, 1) if limits.size else 0
-                ends[address] = self._assign(address, planned[address], share, size)
+        left, wanting = limits.rows, available
+        while wanting:
+            short: set[str] = set()
+            for address, share in shares(wanting, left).items():
+                if share:
+                    # Nobody knows the sizes before: bytes are divided as rows are.
+                    size = max(limits.size * available[address] // total, 1) if limits.size else 0
+                    before = ends[address]
+                    ends[address] = self._assign(address, planned[address], before - planned[address] + share, size)
+                    left -= ends[address] - before
+                    if ends[address] - before < share:
+                        short.add(address)
+            # What others hold, or a paused queue keeps, cannot be had: its share goes to those that have more.
+            more = {address: available[address] - (ends[address] - planned[address]) for address in wanting}
+            is_over = not short or bool(limits.size)
+            wanting = {} if is_over else {each: count for each, count in more.items() if count and each not in short}
         return ends
 
     def close(self) -> None:

@@ -21,7 +21,7 @@ from legato.spark.connector.modes import why_no_batch
 from legato.spark.connector.offsets import Range, together
 from legato.spark.connector.option_parsing import EARLIEST, EARLIEST_NUMBER, ERROR, LATEST_NUMBER
 from legato.spark.connector.options import SourceOptions
-from legato.spark.connector.reading import bulk_client, read_frames
+from legato.spark.connector.reading import bulk_client, read_frames, retried
 from legato.spark.connector.requests import Missing, Requests, shared_requests
 from legato.spark.connector.rows import Frames, Wanted
 from legato.spark.connector.stream import RangePartition
@@ -101,12 +101,16 @@ class BatchReader(DataSourceReader):
         requests, group = groups.of(address), groups.group_of(address)
         after, through = bounds_of(self._options, address)
         arguments = {"after": after} if through == LAST else {"after": after, "through": through}
-        told = requests.ask_ticket("assignment", name, **arguments)
-        with bulk_client(requests.uri, requests.host, told) as client:
-            ticket = bytes.fromhex(told["ticket"])
-            request = msgspec.msgpack.encode(PlanRequest(ticket, wanted))
-            [result] = client.do_action(flight.Action(PLAN, request), requests.show(ticket))
-        planned = msgspec.msgpack.decode(result.body.to_pybytes(), type=list[PlannedPart])
+
+        def plan() -> list[PlannedPart]:
+            told = requests.ask_ticket("assignment", name, **arguments)
+            with bulk_client(requests.uri, requests.host, told) as client:
+                ticket = bytes.fromhex(told["ticket"])
+                request = msgspec.msgpack.encode(PlanRequest(ticket, wanted))
+                [result] = client.do_action(flight.Action(PLAN, request), requests.show(ticket))
+            return msgspec.msgpack.decode(result.body.to_pybytes(), type=list[PlannedPart])
+
+        planned = retried(plan, f"What {address} has cannot be divided into ranges", requests.patience)
         return [(Range(address, name, part.after, part.through, group), part.rows) for part in planned]
 
     def _require_newer(self, requests: Requests, address: str, ranges: list[Range]) -> None:

@@ -7,7 +7,7 @@ import logging
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -23,13 +23,17 @@ from legato.quoting import quoted, sentence
 from legato.spark.connector.freed_memory import keep_freed_memory
 from legato.spark.connector.offsets import Range
 from legato.spark.connector.quick_acknowledgements import acknowledge_at_once
-from legato.spark.connector.requests import Patience, Requests
+from legato.spark.connector.requests import Away, Patience, Requests
 from legato.spark.connector.spared_collections import spare_collections
 
 OMITTED_BODY_BYTES = "omitted_body_bytes"
 """A column of frames and of rows: how large a body is that was left out."""
 
 log = logging.getLogger("legato.spark")
+
+_T = TypeVar("_T")
+_PASSING = (*GONE, Away)
+"""The broker may also have gone between its answer and the look at where it is."""
 
 
 def read_frames(
@@ -53,7 +57,7 @@ def read_frames(
                 failures = 0
                 yield frame
             return
-        except GONE as error:
+        except _PASSING as error:
             failures += 1
             if failures > requests.patience.retries:
                 raise JMSError(
@@ -72,23 +76,23 @@ def read_frames(
             ) from error
 
 
-def retried(attempt: Callable[[], None], what: str, patience: Patience) -> None:
-    """Do something until a broker does it.
+def retried(attempt: Callable[[], _T], what: str, patience: Patience) -> _T:
+    """Do something until a broker does it; returns what it returns.
 
     Raises:
         JMSError: none does, or one refuses.
     """
     for left in reversed(range(patience.retries + 1)):
         try:
-            attempt()
-            return
-        except GONE as error:
+            return attempt()
+        except _PASSING as error:
             if not left:
                 raise JMSError(f"{what}: {words_of(error)}") from error
-            log.warning("! %s, and are tried again: %s", sentence(what), sentence(words_of(error)))
+            log.warning("! %s; it is tried again: %s", sentence(what), sentence(words_of(error)))
             time.sleep(patience.pause_s)
         except flight.FlightError as error:
             raise JMSError(f"{what}: {words_of(error)}") from error
+    raise AssertionError("it is tried at least once")
 
 
 def _stream(

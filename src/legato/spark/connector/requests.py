@@ -7,6 +7,7 @@ import json
 import secrets
 import threading
 import time
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -45,6 +46,10 @@ class Fenced(JMSError):
 
 class Missing(JMSError):
     """What is asked for is not there: a queue, a subscription or an assignment."""
+
+
+class Away(JMSError):
+    """No broker serves just now: whoever asks again waits for one."""
 
 
 class Requests:
@@ -89,8 +94,11 @@ class Requests:
                 try:
                     answer = self._exchange({"operation": operation, "type": type, "name": name, **arguments})
                 except JMSError:
-                    # The connection is gone for good; whoever asks again gets another one.
-                    self._connection = None
+                    # The connection is gone for good, or of no use here; whoever asks again gets another one.
+                    connection, self._connection = self._connection, None
+                    if connection is not None:
+                        with suppress(JMSError):
+                            connection.close()
                     raise
                 if answer is None:
                     continue
@@ -112,11 +120,15 @@ class Requests:
 
     @property
     def host(self) -> str:
-        """Where the broker is that serves now."""
+        """Where the broker is that serves now.
+
+        Raises:
+            Away: it has gone since it answered.
+        """
         connection = self._connection
         host = None if connection is None else connection.host
         if host is None:
-            raise JMSError(f"No broker of {self.uri} serves now.", code="UNBLOCKED")
+            raise Away(f"No broker of {self.uri} serves now.", code="UNBLOCKED")
         return host
 
     @property

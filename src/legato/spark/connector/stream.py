@@ -147,7 +147,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _latest(self, start: Offset, limit: ReadLimit) -> Offset:
         limits = _limits_of(limit)
         ends = self._planned_ahead(start, limits)
-        if ends is None:
+        if ends is None or ends == ordered(start):
+            # For no batch nothing is asked again: what is done is acknowledged now, or never by a run that ends here.
             if time.monotonic() < self._idle_until:
                 return ordered(start)
             ends = self._plan(start, start, self._patient(limits))

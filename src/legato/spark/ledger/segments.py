@@ -10,7 +10,7 @@
 import fcntl
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from inspect import signature
 from pathlib import Path
 
@@ -22,7 +22,7 @@ from legato.core.facts import LogRecord
 from legato.errors import ConfigError, StoreCorruptError
 from legato.spark.ledger.fact_schema import facts_table
 from legato.store.segment_locks import alone_with, being_read, lock_of
-from legato.store.segment_names import SegmentSpan, exported_through, gaps, spans
+from legato.store.segment_names import SegmentSpan, exported_through, gaps, span_of, spans
 
 __all__ = [
     "TABLES_ANEW",
@@ -32,6 +32,7 @@ __all__ = [
     "being_read",
     "commit_in",
     "exported_through",
+    "last_commit_of",
     "live",
     "lock_of",
     "opened",
@@ -157,6 +158,20 @@ def segments_of(ledger: Path) -> list[Path]:
         ConfigError: there are none, or this user may not read them.
         StoreCorruptError: one of them is not whole.
     """
+    # A compaction between the listing and the look would take away what is listed.
+    with being_read(ledger) if _has_segments(ledger) else nullcontext():
+        return _segments_of(ledger)
+
+
+def _has_segments(place: Path) -> bool:
+    """Whether that is a ledger: a lock's file is put into no other directory."""
+    try:
+        return any(True for _ in spans(place))
+    except OSError:
+        return False
+
+
+def _segments_of(ledger: Path) -> list[Path]:
     try:
         segments = [ledger / span.file_name for span in live(spans(ledger))]
     except PermissionError as error:
@@ -169,6 +184,13 @@ def segments_of(ledger: Path) -> list[Path]:
         raise ConfigError(f"There are no segments of a ledger in {ledger}. {_advice(ledger)}")
     refuse_unreadable(segments)
     return segments
+
+
+def last_commit_of(segments: Sequence[Path]) -> int:
+    """The last commit in segments of a ledger, given in the order of its log."""
+    span = span_of(segments[-1].name)
+    assert span is not None, segments[-1]
+    return span.last
 
 
 def _advice(place: Path) -> str:
@@ -297,13 +319,14 @@ def commit_in(ledger: Path, position: int) -> set[tuple[int, int]]:
         StoreCorruptError: it is not as it was written.
     """
     found: set[tuple[int, int]] = set()
-    for span in live(spans(ledger)):
-        if span.first <= position <= span.last:
-            with opened(ledger / span.file_name) as file:
-                for group in _groups_with(file, position):
-                    rows = file.read_row_group(group, columns=["position", "epoch", "time_us"])
-                    rows = rows.filter(pc.equal(rows["position"], position))
-                    found.update(zip(rows["epoch"].to_pylist(), rows["time_us"].to_pylist(), strict=True))
+    with being_read(ledger):
+        for span in live(spans(ledger)):
+            if span.first <= position <= span.last:
+                with opened(ledger / span.file_name) as file:
+                    for group in _groups_with(file, position):
+                        rows = file.read_row_group(group, columns=["position", "epoch", "time_us"])
+                        rows = rows.filter(pc.equal(rows["position"], position))
+                        found.update(zip(rows["epoch"].to_pylist(), rows["time_us"].to_pylist(), strict=True))
     return found
 
 

@@ -27,13 +27,15 @@ def read_waiting(store_dir: Path, ledger_dir: Path) -> pa.Table | None:
     """`waiting_in` a store on disk, if the ledger reaches to the end of the store's log.
 
     Returns:
-        None if the store moved on meanwhile: then its messages are not those of the ledger.
+        None if the store moved on meanwhile, also if the ledger followed: then its messages are not those of one
+        moment.
     """
     settle_store(store_dir)
     store = LmdbStore(store_dir, read_only=True)
     try:
+        last = store.log_range()[1]
         waiting = waiting_in(store)
-        return waiting if store.log_range()[1] == exported_through(ledger_dir) else None
+        return waiting if last == store.log_range()[1] == exported_through(ledger_dir) else None
     finally:
         store.close()
 

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from legato.spark.ledger.fact_filter import FactFilter
-from legato.spark.ledger.segments import live, segments_of
+from legato.spark.ledger.segments import last_commit_of, live, segments_of
 from legato.spark.runtime.scratch import scratch_directory
 from legato.spark.runtime.thresholds import IN_PROCESS_BYTES_MAX
 from legato.spark.runtime.worker_processes import Run, here, workers
@@ -17,9 +17,16 @@ from legato.store.segment_names import spans
 
 
 class PrefetchedLedger:
-    """Files made of a ledger, in a directory that is removed afterwards; to ask for them is to wait for them."""
+    """Files made of a ledger, in a directory that is removed afterwards; to ask for them is to wait for them.
 
-    def __init__(self, directory: Path, preaggregates: "Future[list[None]]", silver: "Future[None]") -> None:
+    Attributes:
+        through: the last commit in the segments that they are made of.
+    """
+
+    def __init__(
+        self, directory: Path, through: int, preaggregates: "Future[list[None]]", silver: "Future[None]"
+    ) -> None:
+        self.through = through
         self._directory = directory
         self._preaggregates, self._silver = preaggregates, silver
 
@@ -67,7 +74,7 @@ def _begin(
     ]
     preaggregates = pool.submit(run, preaggregate, batches)
     silver = pool.submit(write_silver, segments, [], directory / "silver", run)
-    return PrefetchedLedger(directory, preaggregates, silver)
+    return PrefetchedLedger(directory, last_commit_of(segments), preaggregates, silver)
 
 
 def ledger_bytes(ledger_dir: Path) -> int:

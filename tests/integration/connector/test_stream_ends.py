@@ -1,0 +1,47 @@
+"""A stream that ends where it began has acknowledged all that it did, whatever comes meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql.streaming.datasource import ReadMaxRows
+
+from legato.client import ConnectionFactory, TextMessage
+from legato.spark.connector.options import source_options
+from legato.spark.connector.requests import shared_requests
+from legato.spark.connector.stream import StreamReader
+from tests.support.server import Server, server
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[Server]:
+    with server(tmp_path / "store") as running:
+        yield running
+
+
+def fill(url: str, *texts: str) -> None:
+    with ConnectionFactory(url).create_connection() as connection, connection.create_session() as session:
+        producer = session.create_producer(session.create_queue("orders"))
+        for text in texts:
+            producer.send(TextMessage(text))
+
+
+@pytest.mark.parametrize("limit", [2, 3])
+def test_what_comes_while_its_last_batch_is_done_does_not_leave_that_unacknowledged(broker: Server, limit: int) -> None:
+    """What was planned ahead was for no batch, and nothing was asked of the broker any more."""
+    url = f"amqp://127.0.0.1:{broker.port}"
+    fill(url, "1", "2", "3")
+    reader = StreamReader(source_options({"url": url, "queue": "orders", "subscription": "spark"}))
+    reader.prepareForTriggerAvailableNow()
+    begun = reader.initialOffset()
+    fill(url, "4")
+    ends = begun
+    while (after := reader.latestOffset(ends, ReadMaxRows(limit))) != ends:
+        assert reader.partitions(ends, after)
+        ends = after
+    reader.stop()
+    assert ends == {"orders": 3}
+    told = shared_requests(url).ask("open", "assignment", subscription="spark", address="orders", topic=False)
+    assert told["acknowledged"] == 3
