@@ -151,6 +151,8 @@ class LegatoSubscriber(TasksMixin, SubscriberUsecase[Delivery]):
         """Of workers that were cancelled."""
         self._closing: set[asyncio.Task[None]] = set()
         self._asked: AskedSession | None = None
+        self._asking = asyncio.Lock()
+        """Held by who opens it."""
         self._stopping = asyncio.Event()
 
     @property
@@ -178,6 +180,7 @@ class LegatoSubscriber(TasksMixin, SubscriberUsecase[Delivery]):
     async def start(self) -> None:
         """Begin to receive."""
         self._stopping = asyncio.Event()
+        self._asking = asyncio.Lock()
         await super().start()
         self._post_start()
         if self.calls:
@@ -218,7 +221,8 @@ class LegatoSubscriber(TasksMixin, SubscriberUsecase[Delivery]):
         )
         for task in late:
             task.cancel()
-        await asyncio.wait(late)
+        # A handler may take no cancellation; then its session ends with the connection.
+        await asyncio.wait(late, timeout=CLOSE_S)
         # The broker may go on without this subscriber: others are to have what it had.
         closing = {asyncio.ensure_future(self._close(session)) for session in self._given_up}
         self._given_up.clear()
@@ -379,20 +383,30 @@ class LegatoSubscriber(TasksMixin, SubscriberUsecase[Delivery]):
     async def get_one(self, *, timeout: float = 5.0) -> LegatoMessage | None:
         """The next message, for a subscriber without a handler; acknowledge it."""
         assert not self.calls, "A subscriber that has handlers has no get_one()."
-        asked = await self._opened()
-        message = await asked.receive(timeout)
+        message, asked = await self._received(timeout)
         return None if message is None else await self._processed(message, asked)
 
     async def __aiter__(self) -> AsyncIterator[LegatoMessage]:
         """Messages for ever, for a subscriber without a handler; acknowledge each before the next."""
-        asked = await self._opened()
-        while (message := await asked.receive()) is not None:
+        while True:
+            message, asked = await self._received()
+            if message is None:
+                return
             yield await self._processed(message, asked)
 
-    async def _opened(self) -> AskedSession:
-        if self._asked is None:
-            self._asked = AskedSession(*await self._open(self._outer_config.connection))
-        return self._asked
+    async def _received(self, timeout_s: float | None = None) -> tuple[Message | None, AskedSession]:
+        async with self._asking:
+            if self._asked is None:
+                self._asked = AskedSession(*await self._open(self._outer_config.connection))
+            asked = self._asked
+        try:
+            return await asked.receive(timeout_s), asked
+        except JMSError:
+            # Its consumer is gone for good, as with a queue that was deleted: who asks again has another one.
+            if self._asked is asked:
+                self._asked = None
+            await self._close(asked.session)
+            raise
 
     async def _processed(self, message: Message, asked: AskedSession) -> LegatoMessage:
         session = asked.session

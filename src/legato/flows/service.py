@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from legato.client import Message, Session
 from legato.clock import Clock, SystemClock
-from legato.errors import ConfigError, FlowEndedError, MessageFormatError
+from legato.errors import ConfigError, FlowEndedError, FlowError, MessageFormatError
 from legato.flows.database.inbox import RETENTION_S_DEFAULT
 from legato.flows.database.transactions import Level, MessagingOnly
 from legato.flows.model.circuit import FAILURES_DEFAULT, PAUSE_DEFAULT_S, PAUSE_MAX_DEFAULT_S
@@ -127,6 +127,15 @@ class Flows(ServiceInitiator):
             worker.await_consumer()
 
     def _begin(self) -> None:
+        try:
+            self._begin_work()
+        except BaseException:
+            # Who tries again has as many of them as he said.
+            self._workers = [worker for worker in self._workers if worker.was_started]
+            raise
+
+    def _begin_work(self) -> None:
+        self.resume()
         self._begin_tracing()
         levels = self._check_stages()
         host = self.connection().host
@@ -167,7 +176,12 @@ class Flows(ServiceInitiator):
 
         Returns:
             Whether everything that ran came to its end.
+
+        Raises:
+            FlowError: a stage of the service calls it: it would wait for itself.
         """
+        if any(worker.is_current for worker in self._workers):
+            raise FlowError("A stage cannot stop the service that it is part of: have another thread call stop().")
         deadline_s = time.monotonic() + timeout_s
 
         def left_s() -> float:
@@ -226,7 +240,11 @@ class Flows(ServiceInitiator):
         self.stop(stop_timeout_s)
 
     def __enter__(self) -> Flows:
-        self.start()
+        try:
+            self.start()
+        except BaseException:
+            self.stop()
+            raise
         return self
 
     def __exit__(self, *_: object) -> None:

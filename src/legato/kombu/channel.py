@@ -15,7 +15,7 @@ from kombu.transport import base
 
 from legato.client import AcknowledgeMode, Message, MessageConsumer, Session, Topic
 from legato.client.management import request
-from legato.errors import JMSError
+from legato.errors import InvalidDestinationError, JMSError
 from legato.kombu.bindings import DIRECT, FANOUT, TOPIC, TYPES, Binding, BindingTable
 from legato.kombu.connection import BrokerConnection
 from legato.kombu.envelope import PRIORITY_MIN, TRANSIENT_MODE, ReceivedMessage, decode, encode, sending
@@ -265,10 +265,8 @@ class Channel(base.StdChannel):  # type: ignore[misc]
         self.connection.let_go(lambda binding: binding.queue == queue)
         with self.connection.table() as table:
             table.remove(queue=queue)
-        getter = self._getters.pop(queue, None)
-        if getter is not None:
-            with self.connection.used():
-                getter.session.close()
+        with self.connection.used():
+            self._end_getter(queue)
         self.connection.release(queue)
         return count
 
@@ -452,7 +450,12 @@ class Channel(base.StdChannel):  # type: ignore[misc]
                 getter = self._getters.get(queue)
                 if getter is None or getter.connected != self.connection.connected:
                     getter = self._getters[queue] = self._new_getter(queue)
-                message = getter.consumer.receive_no_wait()
+                try:
+                    message = getter.consumer.receive_no_wait()
+                except InvalidDestinationError:
+                    # The queue was deleted, by anyone; there may be another one of its name.
+                    self._end_getter(queue)
+                    continue
                 if message is None:
                     return None
                 tag = next(self._ids)
@@ -466,6 +469,12 @@ class Channel(base.StdChannel):  # type: ignore[misc]
             if not no_ack:
                 self._held[tag] = _Held(getter, message)
             return received
+
+    def _end_getter(self, queue: str) -> None:
+        """Receive by a new consumer next time."""
+        getter = self._getters.pop(queue, None)
+        if getter is not None:
+            getter.session.close()
 
     def _new_getter(self, queue: str) -> _Getter:
         session = self.connection.new_session(AcknowledgeMode.INDIVIDUAL)

@@ -256,7 +256,8 @@ class BrokerConnection:
         return receiving
 
     def _new_receiving(self) -> Receiving:
-        return Receiving(AsyncConnectionFactory(self.uri, **self._options), self._put)
+        factory = AsyncConnectionFactory(self.uri, **self._options)
+        return Receiving(factory, self._put, lambda: self._connection.lost is not None)
 
     def post(self, function: Callable[[], None]) -> None:
         """Have the half that receives do something; if there is none yet, do it."""

@@ -12,7 +12,7 @@ import logging
 import threading
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Coroutine
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from typing import Any, TypeVar
 
 from legato.client import AcknowledgementOutcome, AcknowledgeMode, DeliveryMode, Message, Topic
@@ -26,6 +26,8 @@ log = logging.getLogger("legato.kombu")
 UNDELIVERED_MAX = 100
 """Messages of a consumer without a limit that wait for kombu to take them."""
 RENEWALS_PER_LEASE = 4
+LOOK_S = 0.5
+"""So often who waits for a broker looks whether that has taken too long."""
 END_S = 10.0
 """The longest that closing waits for a broker that may be lost at that moment."""
 
@@ -84,6 +86,8 @@ class Puller:
         self._undelivered = 0
         self._unsettled: dict[int, Message] = {}
         """Messages that kombu has, or that wait for it, by their identity."""
+        self._stopping = False
+        """It was asked to stop, which may have to wait for a broker; set by kombu's thread."""
         self._paused = False
         self._ended = False
         self._session: Session | None = None
@@ -112,6 +116,7 @@ class Puller:
 
     def stop(self) -> None:
         """Receive nothing more; what was received can still be settled. Waits until that is so."""
+        self._stopping = True
         self._receiving.ending(self._when_done(self._stop))
 
     def close(self) -> None:
@@ -132,6 +137,15 @@ class Puller:
         """Look again whether to receive, and what to do."""
         self._bell.set()
 
+    async def _opened(self, connection: Connection) -> None:
+        try:
+            await self._open(connection)
+        except BaseException:
+            if self._session is not None:
+                with contextlib.suppress(JMSError):
+                    await self._session.close()
+            raise
+
     async def _open(self, connection: Connection) -> None:
         mode = AcknowledgeMode.AUTO if self.no_ack else AcknowledgeMode.INDIVIDUAL
         session = self._session = connection.create_session(acknowledge_mode=mode)
@@ -142,7 +156,7 @@ class Puller:
 
     @property
     def _may_receive(self) -> bool:
-        if self._paused or self._ended or self._undelivered >= UNDELIVERED_MAX:
+        if self._stopping or self._paused or self._ended or self._undelivered >= UNDELIVERED_MAX:
             return False
         return self.no_ack or not self._quota.full
 
@@ -195,8 +209,8 @@ class Puller:
                 receiving.cancel()
 
     def _take(self, message: Message) -> None:
-        if self._quota.full and not self.no_ack:
-            # Another queue's message was first. This one is not kept from other workers.
+        if (self._quota.full or self._stopping) and not self.no_ack:
+            # Another queue's message was first, or nobody takes it. This one is not kept from other workers.
             assert self._session is not None
             self._session.give_back(message)
             return
@@ -286,13 +300,15 @@ class Receiving:
     Args:
         factory: of its connection.
         fail: is called, in the event loop's thread, when the connection or a consumer is gone for good.
+        given_up: whether a call of kombu's waits no longer for a broker; consumers go on.
 
     Raises:
         JMSError: no broker could be reached.
     """
 
-    def __init__(self, factory: ConnectionFactory, fail: Fail) -> None:
+    def __init__(self, factory: ConnectionFactory, fail: Fail, given_up: Callable[[], bool]) -> None:
         self._fail = fail
+        self._given_up = given_up
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="legato kombu", daemon=True)
         self._thread.start()
@@ -302,6 +318,8 @@ class Receiving:
         self._returned = asyncio.Event()
         """The connection was lost and is there again: bindings may have expired meanwhile."""
         self._renewal: asyncio.Task[None] | None = None
+        self._endings: set[asyncio.Task[Any]] = set()
+        """What ends, and waits for a broker to do so."""
         self.unconfirmed: Counter[str] = Counter()
         """Acknowledgements that no broker has confirmed yet, by queue; of the event loop's thread."""
         self._closed = False
@@ -345,21 +363,35 @@ class Receiving:
             self._loop.call_soon_threadsafe(function, *arguments)
 
     def result(self, steps: Coroutine[Any, Any, _T]) -> _T:
-        """Have the event loop run something, and wait for it."""
+        """Have the event loop run something, and wait for it.
+
+        Raises:
+            JMSError: whatever it raises; or there is no broker, and was none for so long that nobody is to wait for it.
+        """
         future: Future[_T] = asyncio.run_coroutine_threadsafe(steps, self._loop)
+        while not wait([future], LOOK_S).done:
+            if self._given_up():
+                future.cancel()
+                raise JMSError("No broker has come back for too long.")
         return future.result()
 
     def ending(self, steps: Coroutine[Any, Any, None]) -> None:
         """Have the event loop end something, and wait for it a while: without a broker that may take for ever.
 
-        What has not ended then ends with the connection.
+        What has not ended then ends when there is a broker again, or with the connection.
         """
-        future = asyncio.run_coroutine_threadsafe(steps, self._loop)
+        future = asyncio.run_coroutine_threadsafe(self._ended(steps), self._loop)
         try:
             future.result(END_S if self._connection.host is not None else 0.0)
         except TimeoutError:
-            future.cancel()
-            log.debug("= a consumer ends with its connection: there is no broker")
+            log.debug("= a consumer ends later: there is no broker")
+
+    async def _ended(self, steps: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._endings.add(task)
+        task.add_done_callback(self._endings.discard)
+        await steps
 
     def open(self, quota: Quota, binding: Binding, *, no_ack: bool, deliver: Deliver) -> Puller:
         """A consumer that receives.
@@ -368,7 +400,7 @@ class Receiving:
             JMSError: the queue cannot be received from.
         """
         puller = Puller(self, quota, binding, no_ack=no_ack, deliver=deliver, fail=self._fail)
-        self.result(puller._open(self._connection))
+        self.result(puller._opened(self._connection))
         return puller
 
     def keep(self, bindings: set[Binding]) -> None:
@@ -434,7 +466,8 @@ class Receiving:
             return
         self._closed = True
         try:
-            self.result(self._disconnect())
+            # Not `result`: it takes its time without a broker too, to say what was not confirmed.
+            asyncio.run_coroutine_threadsafe(self._disconnect(), self._loop).result()
         finally:
             self._end_loop()
 
@@ -445,6 +478,8 @@ class Receiving:
             await self._connection.close()
         except JMSError as error:
             log.warning("! %s", sentence(error))
+        if self._endings:
+            await asyncio.wait(self._endings, timeout=END_S)
         for queue, count in (+self.unconfirmed).items():
             log.warning(
                 "! No broker confirmed %d acknowledgements of %s: they may be delivered again.", count, quoted(queue)

@@ -7,7 +7,7 @@ import itertools
 from typing import Any, NamedTuple
 
 from legato.client import Connection, DeliveryMode, Destination, Message, Session
-from legato.errors import InvalidDestinationError, TransactionRolledBackError
+from legato.errors import InvalidDestinationError, ResourceAllocationError, TransactionRolledBackError
 from legato.kombu.bindings import BindingTable
 from legato.kombu.envelope import Sending
 
@@ -17,6 +17,10 @@ DELETIONS_MAX = 3
 Celery deletes the queue of a reply once it has it, and makes it again for the next one: the link is the only thing that
 is out of date. A queue that is deleted for good is made again by the message, as by the first that it ever had.
 """
+
+
+_GONE = ("amqp:not-found", "amqp:resource-deleted")
+"""Codes of a transaction that was rolled back because a destination was deleted."""
 
 
 class MessageCopy(NamedTuple):
@@ -63,13 +67,24 @@ class Sender:
                     for copy in copies:
                         _send(producer, *copy)
                     session.commit()
-                except TransactionRolledBackError:
-                    continue  # a failover came: none of them was sent
+                except TransactionRolledBackError as error:
+                    if error.code is None:
+                        continue  # a failover came: none of them was sent
+                    if error.code not in _GONE:
+                        raise ResourceAllocationError(str(error), code=error.code) from error
+                    if next(attempts) == DELETIONS_MAX:
+                        raise InvalidDestinationError(str(error), code=error.code) from error
+                    continue
                 except InvalidDestinationError:
                     session.rollback()
                     if next(attempts) == DELETIONS_MAX:
                         raise
                     continue
+                except BaseException:
+                    # What it has of this message must not go with the next one.
+                    self._transacted = None
+                    session.close()
+                    raise
             return
 
     def _send_one(self, destination: Destination, message: Message, how: Sending) -> None:

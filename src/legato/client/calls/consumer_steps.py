@@ -159,7 +159,7 @@ class ConsumerSteps(ConsumerWork):
                 now = time.monotonic()
                 deadline = deadline or now + timeout_s
                 if now >= deadline:
-                    return None if not self._pulls else (yield from self._last_look())
+                    return (yield from self._last_look()) if self._pulls else (yield from self._taking())
             yield from self._await_message(deadline)
 
     def _last_look(self) -> Steps[Message | None]:
@@ -173,9 +173,11 @@ class ConsumerSteps(ConsumerWork):
         return (yield from self._taking())
 
     def _taking(self) -> Steps[Message | None]:
-        """What is here."""
+        """What is here; raises what ended its link if nothing can come any more."""
         while (message := self._take()) is None and self._transport.started and self._is_suspect():
             yield from self._announce()
+        if message is None and self._end.error is not None and not self._closed:
+            raise self._end.error
         return message
 
     def _receive_no_wait(self, kind: type[Message] | None = None) -> Steps[Message | None]:

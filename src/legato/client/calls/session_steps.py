@@ -122,7 +122,8 @@ class SessionSteps(Generic[_Producer, _Consumer, _Browser]):
         """Whether a failover has made sure already that `commit()` will raise (CONTRACT B18, D4).
 
         Raises:
-            IllegalStateError: the session is not transacted.
+            IllegalStateError: the session is not transacted, or closed.
+            JMSError: the session or its connection is gone for good.
         """
         return self._transactions.doomed
 

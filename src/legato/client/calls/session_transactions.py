@@ -174,8 +174,10 @@ class SessionTransactions:
         """Whether a failover has made sure already that `commit()` will raise (CONTRACT B18, D4).
 
         Raises:
-            IllegalStateError: the session is not transacted.
+            IllegalStateError: the session is not transacted, or closed.
+            JMSError: the session or its connection is gone for good.
         """
+        self._guard.check_open()
         return self._required().doomed if self.bound is None else self.bound.doomed
 
     def rollback(self) -> Steps[None]:

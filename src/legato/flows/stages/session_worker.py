@@ -60,6 +60,16 @@ class SessionWorker(ABC):
         """Begin to take messages."""
         self._thread.start()
 
+    @property
+    def is_current(self) -> bool:
+        """Whether its thread is the one that asks."""
+        return threading.current_thread() is self._thread
+
+    @property
+    def was_started(self) -> bool:
+        """Whether it began to take messages."""
+        return self._thread.ident is not None
+
     def await_consumer(self) -> None:
         """Wait until it has its first consumer, has failed to get one, or ends."""
         self._tried.wait()
@@ -72,7 +82,7 @@ class SessionWorker(ABC):
     def finish(self, timeout_s: float) -> bool:
         """Wait for the message that is worked on; whether that is done after `timeout_s`."""
         self.ask_to_end()
-        return self._idle.wait(timeout_s) or not self._thread.is_alive()
+        return not self.was_started or self._idle.wait(timeout_s) or not self._thread.is_alive()
 
     def end(self, timeout_s: float) -> None:
         """Roll back what is worked on, and wait `timeout_s` for the thread."""
@@ -83,7 +93,8 @@ class SessionWorker(ABC):
                 session.close()
             except JMSError as error:
                 logger.warning("%s: %s", self.name, sentence(error))
-        self._thread.join(timeout_s)
+        if self.was_started:
+            self._thread.join(timeout_s)
 
     def _work(self) -> None:
         chill_s = CHILL_FIRST_S

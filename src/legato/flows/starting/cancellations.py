@@ -32,6 +32,7 @@ class Cancelled:
         self._topic = Topic(f"{prefix}{NAME}.now")
         self._ids: OrderedDict[str, None] = OrderedDict()
         self._lock = threading.Lock()
+        self._follows = False
 
     def has(self, flow_id: str) -> bool:
         """Whether that flow is cancelled."""
@@ -43,6 +44,7 @@ class Cancelled:
         Raises:
             JMSError: no broker can be reached.
         """
+        self._follows = True
         connection.create_session().create_consumer(self._topic).message_listener = self._take
         for attempt in range(1, LOOKS_MAX + 1):
             try:
@@ -53,6 +55,15 @@ class Cancelled:
                     raise  # A failover cuts a look through the queue off; so many in a row are something else.
                 # Where much else goes on, a failover may take longer than several looks.
                 time.sleep(attempt * LOOK_AGAIN_S)
+
+    def follow_again(self, connection: Connection) -> None:
+        """If it followed, hear it by another connection: the former one is gone for good.
+
+        Raises:
+            JMSError: no broker can be reached.
+        """
+        if self._follows:
+            self.follow(connection)
 
     def _look_through(self, connection: Connection) -> None:
         with connection.create_session() as session, session.create_browser(self._queue) as browser:

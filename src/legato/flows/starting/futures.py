@@ -11,7 +11,7 @@ from collections.abc import Generator, Mapping
 from concurrent.futures import Future, InvalidStateError, ThreadPoolExecutor, wait
 from typing import TYPE_CHECKING, Any
 
-from legato.client import Message, MessageConsumer, Session, TemporaryQueue
+from legato.client import Connection, Message, MessageConsumer, Session, TemporaryQueue
 from legato.errors import FlowError, FlowFailedError, FlowTimeoutError
 from legato.flows.model.envelope import Call, Envelope, Frame, Reach, Saved
 from legato.flows.model.payloads import from_json, to_json
@@ -92,6 +92,8 @@ class Futures:
         self._begun: set[Future[None]] = set()
         self._address: TemporaryQueue | None = None
         self._session: Session | None = None
+        self._connection: Connection | None = None
+        """Whose address that is."""
         self._consumer: MessageConsumer | None = None
         self._timer: threading.Thread | None = None
         self._closed = False
@@ -123,6 +125,11 @@ class Futures:
         begun.add_done_callback(self._begun.discard)
         return future
 
+    @property
+    def closed(self) -> bool:
+        """Whether it takes no more."""
+        return self._closed
+
     def close(self, timeout_s: float) -> None:
         """Give up all that wait; wait `timeout_s` for those that are being begun, which takes a broker."""
         with self._condition:
@@ -148,12 +155,13 @@ class Futures:
         with self._arriving:
             if self._closed:
                 raise FlowError("The service is stopped.")
-            if self._address is None:
-                session = self._flows.connection().create_session()
+            connection = self._flows.connection()
+            if self._address is None or self._connection is not connection:
+                session = connection.create_session()
                 self._address = session.create_temporary_queue()
                 self._consumer = session.create_consumer(self._address)
                 self._consumer.message_listener = self._heard
-                self._session = session
+                self._session, self._connection = session, connection
             return self._address.name
 
     def _heard(self, message: Message) -> None:

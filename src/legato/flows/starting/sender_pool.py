@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Protocol
 
 from legato.client import Session
@@ -119,9 +119,17 @@ class Initiator:
         self._give_back(session, sender)
 
     def _borrow(self) -> tuple[Session, Sender]:
-        with self._lock:
-            if self._free:
-                return self._free.pop()
+        while True:
+            with self._lock:
+                if not self._free:
+                    break
+                session, sender = self._free.pop()
+            with suppress(JMSError):
+                # It raises if the session is gone for good.
+                if not session.transaction_doomed:
+                    return session, sender
+            with suppress(JMSError):
+                session.close()
         session = self._flows.connection().create_session(transacted=True)
         return session, Sender(session, self._flows.prefix)
 

@@ -7,7 +7,7 @@ import threading
 import time
 import uuid
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from legato.client import Connection, ConnectionFactory
@@ -159,7 +159,7 @@ class ServiceInitiator(Declarations):
         self._cancelled.cancel(self.connection(), flow_id)
 
     def connection(self) -> Connection:
-        """The connection of all its threads, made when first asked for.
+        """The connection of all its threads, made when first asked for, and anew if it is gone for good.
 
         Raises:
             JMSError: no broker can be reached.
@@ -167,18 +167,32 @@ class ServiceInitiator(Declarations):
         """
         with self._connecting:
             with self._lock:
-                if self._connection is not None:
-                    return self._connection
+                former = self._connection
+                if former is not None and former.lost is None:
+                    return former
                 disconnects = self._disconnects
             # Who stops the service does not wait for a broker that is not there.
             connection = ConnectionFactory(self.url).create_connection()
-            with self._lock:
-                if disconnects == self._disconnects:
-                    connection.start()
+            try:
+                connection.start()
+                if former is not None:
+                    self._cancelled.follow_again(connection)
+                with self._lock:
+                    if disconnects != self._disconnects:
+                        raise FlowError("The service was stopped while it waited for a broker.")
                     self._connection = connection
-                    return connection
-            connection.close()
-            raise FlowError("The service was stopped while it waited for a broker.")
+            except BaseException:
+                connection.close()
+                raise
+            if former is not None:
+                with suppress(JMSError):
+                    former.close()
+            return connection
+
+    def resume(self) -> None:
+        """Be used again after `disconnect`."""
+        if self._futures.closed:
+            self._futures = Futures(self)
 
     @property
     def is_connected(self) -> bool:

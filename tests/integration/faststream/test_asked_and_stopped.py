@@ -1,0 +1,82 @@
+"""Subscribers whose messages are asked for, after their queue was deleted or by two tasks; handlers that do not end."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+
+import pytest
+
+from legato.client import management
+from legato.errors import InvalidDestinationError
+from legato.faststream import LegatoBroker
+from legato.testing import LocalBroker, broker
+from tests.integration.faststream.test_broker import Heard, started, told
+
+
+@pytest.fixture(scope="module")
+def running() -> Iterator[LocalBroker]:
+    with broker() as one:
+        yield one
+
+
+def test_who_asks_for_messages_gets_them_from_a_queue_that_was_deleted_and_made_again(running: LocalBroker) -> None:
+    async def story() -> None:
+        service = LegatoBroker(running.url)
+        subscriber = service.subscriber("remade")
+        async with started(service):
+            await service.publish("before", "remade")
+            message = await subscriber.get_one()
+            assert message is not None
+            await message.ack()
+            await asyncio.to_thread(management.request, running.url, "delete", "queue", "remade")
+            with pytest.raises(InvalidDestinationError, match="remade"):
+                await subscriber.get_one(timeout=1)
+            await service.publish("after", "remade")
+            message = await subscriber.get_one()
+            assert message is not None
+            assert await message.decode() == "after"
+            await message.ack()
+
+    told(story)
+
+
+def test_two_tasks_that_ask_first_share_a_session(running: LocalBroker) -> None:
+    async def story() -> None:
+        service = LegatoBroker(running.url)
+        subscriber = service.subscriber("shared")
+        async with started(service):
+            connection = service._connection
+            assert connection is not None
+            before = len(connection._sessions)
+            assert await asyncio.gather(*(subscriber.get_one(timeout=0.1) for _ in range(3))) == [None] * 3
+            await subscriber.stop()
+            assert len(connection._sessions) == before
+
+    told(story)
+
+
+def test_a_service_stops_though_a_handler_does_not_end(running: LocalBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("legato.faststream.subscriber.CLOSE_S", 0.1)
+
+    async def story() -> None:
+        service, heard, over = LegatoBroker(running.url, graceful_timeout=0.1), Heard(), asyncio.Event()
+
+        @service.subscriber("endless")
+        async def handle(body: str) -> None:
+            heard.add(body)
+            while not over.is_set():
+                try:
+                    await over.wait()
+                except asyncio.CancelledError:
+                    heard.add("not now")
+
+        await service.start()
+        await service.publish("tea", "endless")
+        assert await heard.next() == "tea"
+        async with asyncio.timeout(20):
+            await service.stop()
+        over.set()
+
+    told(story)
+    assert running.waiting("endless") == 1

@@ -1,0 +1,142 @@
+"""Services that stop: while a stage is at work, after a start that failed, and to be started again."""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from sqlalchemy import Engine
+
+from legato.errors import FlowError, JMSError
+from legato.flows import Context, FlowBackendError, Flows, Policy, Transaction
+from tests.integration.client.calling import until
+from tests.integration.flows.test_databases import add, engine, totals
+from tests.support.databases import database_url, postgres
+from tests.support.server import Server, server
+
+__all__ = ["database_url", "engine", "postgres"]
+
+WAIT_S = 60.0
+
+
+def test_a_stage_that_is_given_up_leaves_nothing_in_its_database(
+    make_flows: Callable[..., Flows], database_url: str, engine: Engine
+) -> None:
+    """CONTRACT D4: its message comes again, so that its work would be done twice."""
+    policy = Policy(transaction=Transaction.BEST_EFFORT, concurrency=1)
+    flows, other = make_flows(database=database_url, policy=policy), make_flows(database=database_url, policy=policy)
+    at_work, go_on = threading.Event(), threading.Event()
+    done: queue.SimpleQueue[str] = queue.SimpleQueue()
+
+    @flows.terminator("Count")
+    def count(context: Context[None], item: str) -> None:
+        at_work.set()
+        assert go_on.wait(WAIT_S)
+        add(context.database, item)
+
+    @other.terminator("Count")
+    def count_there(context: Context[None], item: str) -> None:
+        add(context.database, item)
+        context.after_commit(lambda: done.put(item))
+
+    flows.start()
+    [worker] = flows._workers
+    flows.send("Count", "tea", trace_id="tea")
+    assert at_work.wait(WAIT_S)
+    assert not flows.stop(timeout_s=0.1)
+    go_on.set()
+    worker._thread.join(WAIT_S)
+    other.start()
+    assert done.get(timeout=WAIT_S) == "tea"
+    assert totals(engine) == {"tea": 1}
+
+
+def test_a_service_that_failed_to_start_stops_at_once(
+    make_flows: Callable[..., Flows], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flows = make_flows(policy=Policy(concurrency=1))
+
+    @flows.terminator("Count")
+    def count(context: Context[None], item: str) -> None:
+        pass
+
+    def refuse(_: object) -> None:
+        raise JMSError("The user may not receive from flow.cancelled.")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(flows._cancelled, "follow", refuse)
+        with pytest.raises(JMSError, match="may not"):
+            flows.start()
+    begun = time.monotonic()
+    assert flows.stop()
+    assert time.monotonic() - begun < 10
+    assert flows._connection is None
+
+
+def test_a_stage_is_told_that_it_cannot_stop_its_service(make_flows: Callable[..., Flows]) -> None:
+    """It waited for itself, and left the connection open."""
+    flows = make_flows(policy=Policy(concurrency=1))
+
+    @flows.single("Shop.close")
+    def close(context: Context[None], item: str) -> str:
+        with pytest.raises(FlowError, match="have another thread call"):
+            flows.stop()
+        return "open"
+
+    flows.start()
+    future = flows.request("Shop.close", "tea", trace_id="tea", reply=str, timeout_s=WAIT_S)
+    assert future.result() == "open"
+    assert flows.stop()
+
+
+def test_a_service_that_is_started_again_has_replies(make_flows: Callable[..., Flows]) -> None:
+    flows = make_flows(policy=Policy(concurrency=1))
+
+    @flows.single("Shop.sell")
+    def sell(context: Context[None], item: str) -> str:
+        return f"{item} sold"
+
+    for _ in range(2):
+        flows.start()
+        future = flows.request("Shop.sell", "tea", trace_id="tea", reply=str, timeout_s=WAIT_S)
+        assert future.result() == "tea sold"
+        assert flows.stop()
+
+
+def test_a_service_whose_connection_gave_up_works_again_when_there_is_a_broker(tmp_path: Path) -> None:
+    """Its workers tried again for ever, with the connection that was gone for good."""
+    with server(tmp_path / "store") as lost:
+        flows = Flows(f"amqp://127.0.0.1:{lost.port}?reconnect_attempts=2&reconnect_delay_max_s=0.01")
+
+        @flows.single("Shop.sell")
+        def sell(context: Context[None], item: str) -> str:
+            return f"{item} sold"
+
+        with flows:
+            for _ in range(2):
+                future = flows.request("Shop.sell", "tea", trace_id="tea", reply=str, timeout_s=WAIT_S)
+                assert future.result() == "tea sold"
+                _lose_and_find(flows, lost)
+
+
+def _lose_and_find(flows: Flows, lost: Server) -> None:
+    """What is cancelled then is heard of, too."""
+    connection = flows.connection()
+    flow_id = flows.send("Shop.sell", "milk", trace_id="milk")
+    lost.kill()
+    until(lambda: connection.lost is not None)
+    lost.start()
+    until(lambda: _cancels(flows, flow_id))
+    until(lambda: flows._cancelled.has(flow_id))
+
+
+def _cancels(flows: Flows, flow_id: str) -> bool:
+    try:
+        flows.cancel(flow_id)
+    except (FlowBackendError, JMSError):
+        return False
+    return True
