@@ -154,7 +154,10 @@ def list_members(directory: str | os.PathLike[str]) -> list[Member]:
         names = sorted(os.listdir(Path(directory) / MEMBERS_NAME))
     except FileNotFoundError:
         return members
-    except OSError as error:  # No file can be opened now, say: that is no reason for a broker to end.
+    except OSError as error:
+        if error.errno not in (errno.EMFILE, errno.ENFILE):
+            raise
+        # That passes, and is no reason for a broker to end.
         log.warning("! the members of the store in %s cannot be listed: %s", quoted(str(directory)), error.strerror)
         return members
     for name in names:
