@@ -242,7 +242,7 @@ class Interrupting(Conversation):
                 if not self.was_interrupted:
                     self.history.was_confirmed(message)
             if self.random.random() < 0.05:
-                yield from self._perhaps(producer._close())
-                yield from producer._close()
+                yield from self._closed(self._perhaps(producer._close()))
+                yield from self._closed(producer._close())
                 producer, sender = (yield from self._producer(session)), self._sender()
-        yield from session._close()
+        yield from self._closed(session._close())

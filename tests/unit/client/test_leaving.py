@@ -10,8 +10,10 @@ from typing import Any
 import pytest
 
 from legato.client.calls.leaving import AWAY_WAIT_S, SILENT_WAIT_S, in_flight, leaving
+from legato.client.calls.patience import Patience
 from legato.client.gate import Gate
 from legato.client.steps import Steps, Wait
+from legato.errors import JMSError
 
 
 class Close:
@@ -136,3 +138,16 @@ def test_a_close_in_a_finally_block_hurries_after_ctrl_c_and_not_while_an_error_
                 found.append(in_flight())
         except BaseException:
             assert found == [None if isinstance(error, Exception) else error]
+
+
+@pytest.mark.parametrize(
+    ("timeout_s", "why"), [(60.0, "it ended the link or the session"), (0.0, "it did not answer within the 0 s")]
+)
+def test_what_closes_says_why_sends_are_given_up(timeout_s: float, why: str) -> None:
+    """It said that the broker had not answered for a minute, at once, if that had ended the producer's link."""
+    transport: Any = SimpleNamespace(is_stopping=False, wire=object(), failed=False)
+    patience = Patience("producer", timeout_s, transport)
+    patience.lost(1, 0)
+    with pytest.raises(JMSError, match=f"has not confirmed 1 sent message, which may be lost: {why}") as raised:
+        patience.check()
+    assert raised.value.code == "TIMEOUT"

@@ -90,6 +90,8 @@ class Patience:
         transport = self._transport
         waits = f"within the {self.timeout_s:g} s that closing waits (close_timeout_s)"
         why = f"it did not answer {waits}" if transport.wire else f"there was no connection to it {waits}"
+        if transport.wire and time.monotonic() - self._began < self.timeout_s:
+            why = "it ended the link or the session that they went over"
         if transport.failed:
             why = str(transport.error).rstrip(".")
         error = JMSError(
