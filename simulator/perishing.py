@@ -37,6 +37,8 @@ class Perishing(Pipelining):
                 # Who is preempted may wake too early.
                 had_it_us = self.history.now_us() - since_us
                 is_known = had_it_us >= DIES_AFTER_S * 1_000_000 and losses == session._channel.interruptions
+                # What it had over a link that the broker ended came back before.
+                is_known = is_known and consumer._end.error is None
                 if is_known and self.history.was_calm(since_us):
                     self.history.surely_presented(name, number)
                 raise PerishedError
