@@ -108,8 +108,8 @@ class LinkTrouble:
 
     def _reload(self) -> None:
         for machine in self._serving():
-            assert machine.service is not None
-            self._kernel.run_as(machine.process, machine.service.reload)
+            # On its event loop, as a signal has it done.
+            self._kernel.after_for(machine.process, 0, _reload, machine.service)
 
     def _serving(self) -> list[Machine]:
         return [machine for machine in self._machines() if machine.serving and not machine.process.paused]
@@ -128,10 +128,17 @@ class LinkTrouble:
             for peer, link in self._random.sample(links, min(len(links), self._random.randint(1, CUT_MAX))):
                 self._happened("links cut", peer.container, link.name)
                 self._history.ended_links.add(INTERNAL_ERROR)
-                self._kernel.run_as(machine.process, self._cut, service, link)
+                self._kernel.after_for(machine.process, 0, _cut, service, link)
 
-    def _cut(self, service: Service, link: Link) -> None:
-        """As `Links.review_damaged` does it."""
+
+def _reload(service: Service) -> None:
+    if not service.stopped:
+        service.reload()
+
+
+def _cut(service: Service, link: Link) -> None:
+    """As `Links.review_damaged` does it."""
+    if not service.stopped and link.context is not None:
         service._links.closer.end(link, INTERNAL_ERROR, "it was cut")
         service.broker.dispatcher.dispatch_returned(service.broker.now_us)
         service.advance()
