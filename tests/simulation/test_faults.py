@@ -23,7 +23,7 @@ QUICK = (
 LATER = ("takers-but-one", "window-before-what-came-back")
 """Those for which it takes more seeds."""
 
-RARE = {"forget-the-oldest-first": 301, "window-before-what-came-back": 101}
+RARE = {"forget-the-oldest-first": 301, "window-before-what-came-back": 401}
 """Those that few of many seeds find, with the first of a hundred of which one does."""
 
 
