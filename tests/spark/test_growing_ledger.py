@@ -27,6 +27,7 @@ def commit(store_dir: Path, ledger_dir: Path, epoch: int, *seqs: int) -> None:
     export_all(store_dir, ledger_dir)
 
 
+@pytest.mark.slow
 def test_messages_that_come_behind_the_look_at_the_store_are_not_lost(
     tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
