@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from collections import deque
-from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -22,46 +21,19 @@ from legato.client.failover.uri import Host
 from legato.client.links.channel import Channel
 from legato.client.links.completion import Completion, Completions
 from legato.client.links.outages import Outages
-from legato.client.links.receiver_end import ReceiverEnd
-from legato.client.links.sender_end import SenderEnd
 from legato.client.links.session_state import AcknowledgeMode, Send, Transaction
-from legato.client.mapping.source import Source
-from legato.client.messages.destinations import Queue
 from legato.client.steps import Steps
 from legato.errors import JMSError
-from tests.unit.client.test_transactions_and_links import CONSUMER, COORDINATOR, PRODUCER, Broker, Client, _transport
+from tests.unit.client.scripted import CONSUMER, COORDINATOR, PRODUCER, Broker, TransactedClient
 
 GONE = JMSError("gone")
-
-
-class Cut(Client):
-    """A client of a contract that does not wait for the truth about a commit."""
-
-    def __init__(self, contract: str = "gigaspaces") -> None:
-        super().__init__()
-        self.transport = _transport()
-        self.channel = Channel(
-            self.transport, "s", AcknowledgeMode.SESSION_TRANSACTED, self.current, CONTRACTS[contract]
-        )
-        self.producer = SenderEnd(self.channel, PRODUCER, Queue("q"))
-        self.channel.add_sender(self.producer)
-        self.consumer = ReceiverEnd(self.channel, CONSUMER, Source(destination=Queue("q")), 1)
-        self.channel.add_receiver(self.consumer)
-
-
-@pytest.fixture
-def brokers() -> Iterator[list[Broker]]:
-    made = [Broker() for _ in range(3)]
-    yield made
-    for broker in made:
-        broker.pair.free()
 
 
 def _asked(broker: Broker) -> list[Any]:
     return [(decode_coordinator(each.data), each.delivery) for each in broker.taken(COORDINATOR)]
 
 
-def _committed_in_doubt(client: Client, broker: Broker, body: bytes) -> Transaction:
+def _committed_in_doubt(client: TransactedClient, broker: Broker, body: bytes) -> Transaction:
     """A commit is on the wire when the connection is lost."""
     client.connect(broker)
     broker.attach(COORDINATOR)
@@ -80,7 +52,7 @@ def _committed_in_doubt(client: Client, broker: Broker, body: bytes) -> Transact
 def test_a_transaction_is_declared_once(brokers: list[Broker]) -> None:
     """It was declared twice: what was sent under the first name was not committed, and commit() returned."""
     first, second, third = brokers
-    client = Cut("hornetq")
+    client = TransactedClient("hornetq")
     _committed_in_doubt(client, first, b"doubtful")
     client.connect(second)
     second.attach(COORDINATOR)
@@ -112,14 +84,14 @@ def test_a_transaction_is_declared_once(brokers: list[Broker]) -> None:
     assert discharges == [Discharge(sent.txn_id, False)]
 
 
-def _transactions(client: Client) -> SessionTransactions:
+def _transactions(client: TransactedClient) -> SessionTransactions:
     """The application's side, as far as `replay()` needs it."""
     guard: Any = SimpleNamespace(used=contextlib.nullcontext, channel=client.channel)
     undertakings: Any = SimpleNamespace(current=None)
     return SessionTransactions(guard, undertakings, client.current, tell_duplicates=None, open_ids=set)  # type: ignore[arg-type]
 
 
-def _replay(client: Client, transactions: SessionTransactions, aborted: Transaction) -> int:
+def _replay(client: TransactedClient, transactions: SessionTransactions, aborted: Transaction) -> int:
     """`commit()` has told that `aborted` is rolled back; then `replay()`."""
     transactions._disposed = deque(aborted.sends)
     transactions.current = client.current
@@ -129,7 +101,7 @@ def _replay(client: Client, transactions: SessionTransactions, aborted: Transact
 def test_what_was_replayed_twice_is_not_sent_if_it_is_stored(brokers: list[Broker]) -> None:
     """It was sent twice if the connection was lost again before the broker said that the first commit was done."""
     first, second, third = brokers
-    client = Cut()
+    client = TransactedClient("gigaspaces")
     transactions = _transactions(client)
     doubtful = _committed_in_doubt(client, first, b"once")
     assert _replay(client, transactions, doubtful) == 1
@@ -158,7 +130,7 @@ def test_a_failover_ends_though_a_session_closes_meanwhile(brokers: list[Broker]
     """It never did, and no failover listener heard of it: the session's coordinator was waited for."""
     ended: list[bool] = []
     outages = Outages(lambda: ended.append(True))
-    client = Cut("legato")
+    client = TransactedClient("legato")
     transport = client.transport
     transport.outages = outages
     transport.awaits, transport.restored, transport.forget = outages.awaits, outages.restored, outages.forget
@@ -187,7 +159,7 @@ def _wire(broker: Broker) -> Any:
 def test_a_producer_that_the_broker_closed_is_not_attached_again(brokers: list[Broker]) -> None:
     """It was, after a failover: a queue that had been deleted could come into being again by that."""
     first, second, _ = brokers
-    client = Client()
+    client = TransactedClient()
     client.connect(first)
     first.attach(COORDINATOR)
     first.attach(PRODUCER)
@@ -204,7 +176,7 @@ def test_a_producer_that_the_broker_closed_is_not_attached_again(brokers: list[B
 def test_what_closes_is_closed_when_a_loss_leaves_nothing_to_wait_for(brokers: list[Broker], contract: str) -> None:
     """It was not before the next connection: `close()` waited for all of close_timeout_s, and that for nothing."""
     first = brokers[0]
-    client = Cut(contract)
+    client = TransactedClient(contract)
     client.connect(first)
     first.attach(COORDINATOR)
     first.attach(PRODUCER)
@@ -231,7 +203,7 @@ def _nothing_to_tell() -> Steps[None]:
 
 def test_a_commit_that_was_interrupted_is_in_doubt_if_the_connection_goes_for_good() -> None:
     """The second call said that the connection was lost, and neither that nor which commit is in doubt."""
-    client = Cut("legato")
+    client = TransactedClient("legato")
     transport = client.transport
     transport.is_current_thread, transport.hurry, transport.error = False, lambda: None, None
     transport.notifier = SimpleNamespace(is_current=False)

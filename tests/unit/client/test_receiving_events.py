@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,164 +11,30 @@ from legato.amqp import names
 from legato.amqp.codec.header import Header
 from legato.amqp.codec.message import DataBody, encode_message
 from legato.amqp.engine.events import (
-    Attached,
-    Detached,
-    Disposition,
-    Event,
-    SessionBegan,
     TransferAborted,
     TransferPart,
 )
-from legato.amqp.engine.link import Sender
 from legato.amqp.engine.outcomes import ACCEPTED, DELIVERY_FAILED
 from legato.client.calls.consumer_steps import ConsumerSteps
 from legato.client.calls.session_guard import SessionGuard
 from legato.client.calls.turn import ThreadTurn
-from legato.client.failover.contract import CONTRACTS
 from legato.client.links.browser_end import BrowserEnd
-from legato.client.links.channel import Channel
-from legato.client.links.deliveries import AckBatch, Delivery, DeliveryState
-from legato.client.links.link_names import LinkNames
+from legato.client.links.deliveries import AckBatch, DeliveryState
 from legato.client.links.receiver_end import ReceiverEnd
-from legato.client.links.routing import route
 from legato.client.links.session_state import AcknowledgementOutcome, AcknowledgeMode, Transaction
 from legato.client.mapping.source import Source
 from legato.client.messages.destinations import Queue
 from legato.client.steps import drive
 from legato.errors import JMSError
-from tests.unit.amqp.pair import Pair
-from tests.unit.client import test_transactions_and_links as transactions
+from tests.unit.client.scripted import BODY, CONSUMER, COORDINATOR, Broker, Client, TransactedClient
 
-BODY = encode_message(header=Header(), body=DataBody(b"x"))
 Mode = AcknowledgeMode
-
-
-class Broker:
-    """Hands frames across; a test answers."""
-
-    def __init__(self) -> None:
-        self.pair = Pair().opened()
-        self.giving: dict[str, Sender] = {}
-        self.events: list[Event] = []
-
-    def exchange(self) -> None:
-        while True:
-            to_client, to_server = self.pair.exchange()
-            if not to_client and not to_server:
-                return
-            for event in to_server:
-                if isinstance(event, SessionBegan):
-                    event.session.open()
-                elif isinstance(event, Attached):
-                    assert isinstance(event.link, Sender)
-                    self.giving[event.link.name] = event.link
-                else:
-                    self.events.append(event)
-            for event in route(to_client):
-                self.events.append(event)
-
-    def answer(self, name: str, *, held: int | None = None, elsewhere: list[int] | None = None) -> Sender:
-        link = self.giving[name]
-        properties = None if held is None else {names.HELD_COUNT: held, names.ELSEWHERE: elsewhere or []}
-        link.accept(properties=properties)
-        self.exchange()
-        return link
-
-    def give(self, name: str, *seqs: int, body: bytes = BODY) -> None:
-        link = self.giving[name]
-        for seq in seqs:
-            assert link.credit > 0, f"{seq} cannot come: no credit"
-            link.send(body, seq.to_bytes(8, "big"), seq)
-        self.exchange()
-
-    def detached(self, name: str) -> bool:
-        return any(isinstance(event, Detached) and event.link is self.giving[name] for event in self.events)
-
-    def outcomes(self, name: str) -> list[tuple[int, Any]]:
-        return [
-            (event.context, event.outcome)
-            for event in self.events
-            if isinstance(event, Disposition) and event.link is self.giving[name]
-        ]
-
-    def confirm(self, name: str, *seqs: int) -> None:
-        link = self.giving[name]
-        for event in [each for each in self.events if isinstance(each, Disposition)]:
-            if event.link is link and event.context in seqs and event.outcome is ACCEPTED:
-                link.confirm(event.delivery, ACCEPTED)
-        self.exchange()
-
-
-class Client:
-    """A session whose application's thread is the test."""
-
-    def __init__(self, mode: AcknowledgeMode, contract: str = "legato") -> None:
-        self.reports: list[JMSError] = []
-        self.later: list[Any] = []
-        transport: Any = SimpleNamespace(
-            wire=None,
-            started=True,
-            link_names=LinkNames(),
-            touched={},
-            completed=[],
-            uploading=set(),
-            error=None,
-            awaits_start=False,
-            is_current_thread=False,
-            disowned=False,
-            heard=0,
-            outages=SimpleNamespace(touch_all=lambda: None),
-            notifier=SimpleNamespace(is_current=False),
-            post=lambda call, *arguments: call(*arguments),
-            later=lambda call: self.later.append(call),
-            hurry=lambda: None,
-            awaits=lambda end: None,
-            restored=lambda end: None,
-            forget=lambda channel: None,
-            report=lambda error, usual=False: self.reports.append(error),
-            flush=lambda: None,
-            encode=lambda: None,
-        )
-        self.transport = transport
-        self.channel = Channel(transport, "s", mode, None, CONTRACTS[contract])
-
-    def consumer(self, name: str, prefetch: int = 10) -> ReceiverEnd:
-        end = ReceiverEnd(self.channel, name, Source(destination=Queue(name)), prefetch)
-        self.channel.add_receiver(end)
-        return end
-
-    def connect(self, broker: Broker) -> None:
-        self.transport.wire = SimpleNamespace(engine=broker.pair.client)
-        self.channel.begin()
-        broker.exchange()
-
-    def lose(self) -> None:
-        self.transport.wire = None
-        self.channel.connection_lost(JMSError("gone"))
-
-    def receive(self, end: ReceiverEnd) -> Delivery:
-        """`receive()` returns a message; what the mode wants done is done."""
-        delivery = end.incoming.inbox.popleft()
-        if self.channel.mode in (Mode.AUTO, Mode.DUPS_OK):
-            end.accepted.append(delivery)
-        else:
-            end.presented.append(delivery)
-        self.channel.wake_receiver(end)
-        return delivery
-
-
-@pytest.fixture
-def brokers() -> Iterator[list[Broker]]:
-    made = [Broker() for _ in range(2)]
-    yield made
-    for broker in made:
-        broker.pair.free()
 
 
 @pytest.mark.parametrize("mode", [Mode.CLIENT, Mode.INDIVIDUAL])
 def test_recover_during_an_outage_gives_back_what_all_consumers_received(brokers: list[Broker], mode: Mode) -> None:
     """A consumer that is closed with it was taken out of the list that was gone through: the next one was left out."""
-    first, second = brokers
+    first, second, _ = brokers
     client = Client(mode)
     ends = [client.consumer(name) for name in ("c1", "c2")]
     client.connect(first)
@@ -197,7 +62,7 @@ def test_recover_during_an_outage_gives_back_what_all_consumers_received(brokers
 @pytest.mark.parametrize("how", ["given back meanwhile", "held yet"])
 def test_a_close_ends_once_claims_have_come_that_say_what_became_of_the_rest(brokers: list[Broker], how: str) -> None:
     """The last of what was claimed said that another one was acknowledged; nobody looked whether that was all."""
-    first, second = brokers
+    first, second, _ = brokers
     client = Client(Mode.AUTO)
     end = client.consumer("c")
     client.connect(first)
@@ -228,7 +93,7 @@ def test_an_acknowledgement_that_waits_for_the_truth_gets_it_though_its_call_was
     brokers: list[Broker],
 ) -> None:
     """Contract gigaspaces: nothing came until the abort was told, and no call came to tell it: each waited first."""
-    first, second = brokers
+    first, second, _ = brokers
     client = Client(Mode.INDIVIDUAL, "gigaspaces")
     end = client.consumer("c")
     client.connect(first)
@@ -340,7 +205,7 @@ def test_a_claimed_large_message_that_does_not_come_after_all_is_waited_for_no_m
     brokers: list[Broker], how: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its acknowledgement waited for ever, and that of all others that did not come."""
-    first, second = brokers
+    first, second, _ = brokers
     client = Client(Mode.INDIVIDUAL, "ems")
     end = client.consumer("c")
     client.connect(first)
@@ -397,7 +262,7 @@ def test_a_close_acknowledges_what_a_call_is_about_to_return(brokers: list[Broke
 
 def test_what_went_elsewhere_while_a_call_gave_it_back_takes_no_room(brokers: list[Broker]) -> None:
     """The inbox was full of it when the link was attached again; when it was dropped nobody asked for more."""
-    first, second = brokers
+    first, second, _ = brokers
     client = Client(Mode.AUTO)
     end = client.consumer("c", 1)
     consumer = consumer_steps(client, end)
@@ -415,7 +280,7 @@ def test_what_went_elsewhere_while_a_call_gave_it_back_takes_no_room(brokers: li
 
 
 def test_what_comes_again_comes_once_though_a_call_gave_it_back(brokers: list[Broker]) -> None:
-    first, second = brokers
+    first, second, _ = brokers
     client = Client(Mode.CLIENT, "ems")
     end = client.consumer("c")
     consumer = consumer_steps(client, end)
@@ -470,7 +335,7 @@ def test_an_acknowledgement_of_what_a_closed_consumer_received_tells_the_truth_a
     brokers: list[Broker], contract: str, truth: bool
 ) -> None:
     """Contracts that present again what was not acknowledged: nothing can be presented, but the outcome can be had."""
-    first, second = brokers
+    first, second, _ = brokers
     client = Client(Mode.CLIENT, contract)
     end = client.consumer("c")
     client.connect(first)
@@ -497,31 +362,31 @@ def test_an_acknowledgement_of_what_a_closed_consumer_received_tells_the_truth_a
 @pytest.mark.parametrize("how", ["rollback() is interrupted", "the connection is started"])
 def test_nothing_comes_before_what_is_rolled_back_does(how: str) -> None:
     """Messages behind it came, went back, and came again behind those that were sent meanwhile."""
-    broker = transactions.Broker()
-    client = transactions.Client()
+    broker = Broker()
+    client = TransactedClient()
     client.connect(broker)
-    broker.attach(transactions.COORDINATOR)
+    broker.attach(COORDINATOR)
     broker.declare(b"1")
-    link = broker.giving[transactions.CONSUMER]
-    client.consumer.prefetch = 10
+    link = broker.giving[CONSUMER]
+    client.received_by.prefetch = 10
     link.accept()
     broker.exchange()
     link.send(BODY, (1).to_bytes(8, "big"))
     broker.exchange()
-    client.present(client.consumer.incoming.inbox.popleft())
+    client.present(client.received_by.incoming.inbox.popleft())
     ended, client.current = client.current, Transaction()
     coordinator: Any = client.channel.coordinator
     coordinator.end(ended, False, client.current)
     broker.exchange()
     link.drained()
-    discharge, _declare = broker.taken(transactions.COORDINATOR)
+    discharge, _declare = broker.taken(COORDINATOR)
     if how == "rollback() is interrupted":
         client.channel.look_again()
     else:
         client.channel.grant()
     broker.exchange()
     assert link.credit == 0, "something else may come before"
-    broker.links[transactions.COORDINATOR].settle(discharge.delivery, ACCEPTED)
+    broker.links[COORDINATOR].settle(discharge.delivery, ACCEPTED)
     broker.exchange()
     assert ended.outcome is False
     assert link.credit > 0
