@@ -8,7 +8,7 @@ from legato.amqp.codec.header import Header
 from legato.amqp.codec.message import Properties, ValueBody, encode_message
 from legato.bulk.stage_files import BlockRun, MessageRecord, Record, RunRecord
 from legato.client.steps import Steps
-from legato.core.assignments import ASSIGNMENT_PREFIX
+from legato.core.address_prefixes import ASSIGNMENT_PREFIX
 from legato.store.block_writer import new_blocks
 from simulator.administering import OK, Administering
 from simulator.clients import sleep

@@ -28,7 +28,6 @@ from legato.core.queues import Queue
 from legato.core.records import QueueRecord, Run
 from legato.core.refusals import AssignmentFencedOff, NotFound, Refusal
 
-ASSIGNMENT_PREFIX = "assignment://"
 _NO_LIMIT = 1 << 62
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from legato.core.address_prefixes import TOPIC_PREFIX
 from legato.core.dispatch_modes import DispatchModes
 from legato.core.facts import Kind, QueueCreated
 from legato.core.kernel import Kernel
@@ -11,7 +12,7 @@ from legato.core.queues import Queue
 from legato.core.records import QueueRecord
 from legato.core.refusals import Exists, NotFound
 from legato.core.settings import AddressSettings
-from legato.core.topics import TOPIC_PREFIX, Node, Topic
+from legato.core.topics import Node, Topic
 
 
 class Directory:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from legato.core.address_prefixes import TOPIC_PREFIX
 from legato.core.facts import Kind
 from legato.core.lanes import LANE_SHIFT, lane_number
 from legato.core.queues import Queue
 from legato.core.records import QueueRecord
 from legato.core.settings import DEFAULT_SETTINGS, AddressSettings
-
-TOPIC_PREFIX = "topic://"
 
 
 class Topic:

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from legato.address_patterns import matches, mixed_word, specificity
+from legato.core.address_prefixes import UNFIT_PREFIXES
 from legato.core.settings import DEFAULT_SETTINGS, AddressSettings
 from legato.errors import ConfigError
 from legato.server.config.strictness import problem_of
@@ -25,16 +26,6 @@ POLICIES: dict[str, dict[str, Any]] = {
 
 _NO_TABLE_KEYS = ("match", "policy")
 _NAMES = ("dead_letter_queue", "expiry_queue")
-_NO_QUEUES = (
-    "$",
-    "queue://",
-    "topic://",
-    "temp-queue://",
-    "temp-topic://",
-    "subscription://",
-    "volatile://",
-    "assignment://",
-)
 
 
 class Addresses:
@@ -144,6 +135,6 @@ def _unfitness(pattern: str) -> str:
         field is not None and (field, spec, conversion) != ("address", "", None) for _, field, spec, conversion in parts
     ):
         return "the only thing in braces is {address}"
-    if pattern.startswith(_NO_QUEUES):
+    if pattern.startswith(UNFIT_PREFIXES):
         return "no queue has a name that begins so"
     return ""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from legato.amqp.engine.link import Sender
 from legato.amqp.engine.terminus import Terminus
+from legato.core.address_prefixes import DURABLE_PREFIX
 from legato.core.broker import Broker
 from legato.core.queues import Queue
 from legato.core.refusals import Refusal
@@ -19,7 +20,6 @@ from legato.server.links.link_roles import DeliveryLink, Node
 from legato.server.links.nodes import Nodes, wants_topic
 from legato.server.links.refused import Refused
 from legato.server.links.registry import Registry
-from legato.server.links.subscription_names import DURABLE_PREFIX
 from legato.server.links.subscriptions import SubscriptionLinks
 from legato.server.links.temporary_nodes import Temporaries
 from legato.server.shell import Peer

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from legato.core.assignments import ASSIGNMENT_PREFIX
+from legato.core.address_prefixes import OWN_PREFIXES, QUEUE_PREFIX, TEMPORARY_PREFIXES, TOPIC_PREFIX, UNFIT_PREFIXES
 from legato.core.broker import Broker
 from legato.core.topics import Topic
 from legato.server.access.permissions import CREATE
@@ -13,15 +13,8 @@ from legato.server.limits.names import Names
 from legato.server.links.link_roles import Node
 from legato.server.links.membership import Membership
 from legato.server.links.refused import NOT_ALLOWED, NOT_FOUND, Refused
-from legato.server.links.subscription_names import DURABLE_PREFIX, VOLATILE_PREFIX
 from legato.server.shell import Rights
 
-TEMPORARY_QUEUE_PREFIX = "temp-queue://"
-TEMPORARY_TOPIC_PREFIX = "temp-topic://"
-TOPIC_PREFIX = "topic://"
-QUEUE_PREFIX = "queue://"
-_TEMPORARY = (TEMPORARY_QUEUE_PREFIX, TEMPORARY_TOPIC_PREFIX)
-_RESERVED = (DURABLE_PREFIX, VOLATILE_PREFIX, ASSIGNMENT_PREFIX, "$")
 _TOPIC_CAPABILITIES = {"topic", "temporary-topic"}
 _QUEUE_CAPABILITIES = {"queue", "temporary-queue"}
 
@@ -67,12 +60,12 @@ class Nodes:
         if address.startswith((TOPIC_PREFIX, QUEUE_PREFIX)):
             # A queue of such a name would have the record of a topic in the store.
             raise Refused(NOT_ALLOWED, f"{address!r} is no name for a queue or topic.")
-        if address.startswith(_RESERVED):
+        if address.startswith(OWN_PREFIXES):
             raise Refused(NOT_ALLOWED, f"{address!r} is a name of the broker's own.")
         if rights is not None:
             self._demand(rights, operation, address, topic)
         node: Node | None
-        if address.startswith(_TEMPORARY):
+        if address.startswith(TEMPORARY_PREFIXES):
             node = self._broker.directory.lookup(address)
             if node is None:
                 self._membership.demand_temporary(address)
@@ -102,7 +95,7 @@ class Nodes:
         else:
             node = directory.find_topic(address) if topic else directory.find_queue(address)
         rights.demand(operation, address, topic)
-        if node is None and not address.startswith(_TEMPORARY):
+        if node is None and not address.startswith(TEMPORARY_PREFIXES):
             rights.demand(CREATE, address, topic)
 
     def create(self, address: str, *, topic: bool) -> Node:
@@ -113,7 +106,7 @@ class Nodes:
             Elsewhere: another group of brokers serves it.
             UnfitName: there is no such node yet, and none can have that name.
         """
-        if not address or address.startswith((*_RESERVED, *_TEMPORARY, TOPIC_PREFIX, QUEUE_PREFIX)):
+        if not address or address.startswith(UNFIT_PREFIXES):
             raise Refused(NOT_ALLOWED, f"{address!r} is no name for a queue or topic.")
         self._membership.demand(address)
         directory = self._broker.directory

@@ -7,10 +7,8 @@ from urllib.parse import quote
 import msgspec
 
 from legato.amqp.engine.terminus import Terminus
-from legato.core.assignments import ASSIGNMENT_PREFIX
+from legato.core.address_prefixes import ASSIGNMENT_PREFIX, DURABLE_PREFIX, VOLATILE_PREFIX
 
-DURABLE_PREFIX = "subscription://"
-VOLATILE_PREFIX = "volatile://"
 _SUFFIX = "|"
 """What follows it in a link's name tells apart the links of one subscription (amqp.md A3)."""
 _GLOBAL = "global"

@@ -9,6 +9,7 @@ from legato.amqp import names
 from legato.amqp.codec.types import Described, ULong
 from legato.amqp.engine.link import Link
 from legato.amqp.engine.terminus import Terminus
+from legato.core.address_prefixes import TEMPORARY_QUEUE_PREFIX, TEMPORARY_TOPIC_PREFIX, TOPIC_PREFIX
 from legato.core.broker import Broker
 from legato.core.topics import Topic
 from legato.ids import new_unique_name
@@ -19,7 +20,7 @@ from legato.server.links.link_closing import LinkCloser
 from legato.server.links.link_endings import LinkEnding, kept_policy
 from legato.server.links.link_roles import Node
 from legato.server.links.membership import Membership
-from legato.server.links.nodes import TEMPORARY_QUEUE_PREFIX, TEMPORARY_TOPIC_PREFIX, TOPIC_PREFIX, wants_topic
+from legato.server.links.nodes import wants_topic
 from legato.server.links.refused import NOT_ALLOWED, RESOURCE_LOCKED, Refused
 from legato.server.links.registry import Registry
 from legato.server.shell import Peer, Rights

@@ -5,13 +5,16 @@ from __future__ import annotations
 from typing import Any
 from urllib.parse import unquote
 
-from legato.core.assignments import ASSIGNMENT_PREFIX
+from legato.core.address_prefixes import (
+    ASSIGNMENT_PREFIX,
+    DURABLE_PREFIX,
+    QUEUE_PREFIX,
+    TOPIC_PREFIX,
+    VOLATILE_PREFIX,
+)
 from legato.core.broker import Broker
 from legato.server.access.permissions import BROWSE, BULK, CREATE, DELETE, RECEIVE, SEND, Level, Rights
-from legato.server.links.nodes import QUEUE_PREFIX, TOPIC_PREFIX
 from legato.server.links.subscription_names import (
-    DURABLE_PREFIX,
-    VOLATILE_PREFIX,
     assignment_name,
     durable_of_all,
 )

@@ -16,6 +16,7 @@ import msgspec
 from legato.amqp.codec.header import Header
 from legato.amqp.codec.message import AmqpMessage, Properties, ValueBody, decode_message, encode_message
 from legato.amqp.codec.types import Int
+from legato.core.address_prefixes import DURABLE_PREFIX, VOLATILE_PREFIX
 from legato.core.broker import Broker
 from legato.core.refusals import FULL, Refusal
 from legato.errors import ConfigError, ProtocolError, StoreError
@@ -24,7 +25,6 @@ from legato.server.access.permissions import SEND, Denied
 from legato.server.links.link_roles import ManagementReplies
 from legato.server.links.nodes import Nodes
 from legato.server.links.refused import INTERNAL_ERROR, NOT_ALLOWED, NOT_FOUND, Refused
-from legato.server.links.subscription_names import DURABLE_PREFIX, VOLATILE_PREFIX
 from legato.server.management.operations import Operations
 from legato.server.management.requests import Pending, Rejection, Settled, Spread
 from legato.server.shell import Peer, Shell

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from legato import limits
+from legato.core.address_prefixes import DURABLE_PREFIX, VOLATILE_PREFIX
 from legato.core.broker import Broker
 from legato.core.facts import Kind
 from legato.core.queues import Queue
@@ -20,7 +21,6 @@ from legato.server.links.link_closing import LinkCloser
 from legato.server.links.link_roles import Node
 from legato.server.links.nodes import Nodes
 from legato.server.links.refused import NOT_ALLOWED, NOT_FOUND, Refused
-from legato.server.links.subscription_names import DURABLE_PREFIX, VOLATILE_PREFIX
 from legato.server.management import connection_views
 from legato.server.management.assignments import Pipelines
 from legato.server.management.authorisation import Authorisation

@@ -8,12 +8,13 @@ from typing import Any
 import msgspec
 
 from legato.address_patterns import matches
+from legato.core.address_prefixes import TOPIC_PREFIX
 from legato.core.broker import Broker
 from legato.core.dead_letters import holds_dead_letters
 from legato.core.facts import Kind
 from legato.core.queues import Queue
 from legato.core.records import QueueRecord
-from legato.core.topics import TOPIC_PREFIX, Topic
+from legato.core.topics import Topic
 from legato.errors import StoreCorruptError
 from legato.server.links.damaged_queues import DamagedQueues
 from legato.server.links.link_roles import Node
