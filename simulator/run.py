@@ -369,15 +369,30 @@ class Simulation:
         alone, drain = Client("drain", 100, has_id=True), Client("drain", 101, has_id=False)
         applications = list(self.clients)
         self.clients += [alone, drain]
+        drains: list[tuple[Client, list[str]]] = []
+
+        def keep_draining() -> None:
+            # A drain, too, may end with a link that a broker has ended.
+            for client, names in drains:
+                if not client.running:
+                    self._drain(client, names, drained)
+
         if any(queue.when_full == "block" for queue in self.plan.queues):
             # Who waits for room in a full queue ends when there is some.
-            self._drain(drain, self.plan.drained, drained)
-        self._until(lambda: not any(client.running for client in applications), deadline_us, "applications end")
+            drains.append((drain, self.plan.drained))
+
+        def ended() -> bool:
+            keep_draining()
+            return not any(client.running for client in applications)
+
+        def empty() -> bool:
+            keep_draining()
+            return not self.history.places
+
+        self._until(ended, deadline_us, "applications end")
+        drains[:] = [(alone, [DURABLE]), (drain, self.plan.drained)]
         while True:
-            self._drain(alone, [DURABLE], drained)
-            if not drain.running:
-                self._drain(drain, self.plan.drained, drained)
-            self._until(lambda: not self.history.places, deadline_us + HEALING_US, "queues drain")
+            self._until(empty, deadline_us + HEALING_US, "queues drain")
             done = True
             self._until(lambda: not (alone.running or drain.running), deadline_us + HEALING_US, "drains end")
             if not self.history.places:
