@@ -123,6 +123,22 @@ def test_a_service_whose_connection_gave_up_works_again_when_there_is_a_broker(t
                 _lose_and_find(flows, lost)
 
 
+def test_a_service_whose_broker_is_gone_for_good_says_so_and_stops(tmp_path: Path) -> None:
+    """Each call, and `stop()`, waited for a first connection as long as the URL allows: here for ever."""
+    options = "reconnect_attempts=2&reconnect_delay_max_s=0.01&connect_attempts=-1"
+    with server(tmp_path / "store") as lost:
+        flows = Flows(f"amqp://127.0.0.1:{lost.port}?{options}", database=f"sqlite:///{tmp_path / 'shop.db'}")
+        flows.send("Shop.sell", "tea", trace_id="tea")
+        connection = flows.connection()
+        lost.kill()
+        until(lambda: connection.lost is not None)
+        with pytest.raises((FlowBackendError, JMSError), match="No broker can be reached"):
+            flows.send("Shop.sell", "tea", trace_id="tea")
+        with flows.initiate("kept", transaction=Transaction.INBOX_OUTBOX) as initiation:
+            initiation.send("Shop.sell", "tea")
+        assert flows.stop()
+
+
 def _lose_and_find(flows: Flows, lost: Server) -> None:
     """What is cancelled then is heard of, too."""
     connection = flows.connection()

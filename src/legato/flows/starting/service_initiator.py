@@ -162,7 +162,7 @@ class ServiceInitiator(Declarations):
         """The connection of all its threads, made when first asked for, and anew if it is gone for good.
 
         Raises:
-            JMSError: no broker can be reached.
+            JMSError: no broker can be reached; where a connection was lost for good, each host is tried once.
             FlowError: the service was stopped meanwhile.
         """
         with self._connecting:
@@ -171,8 +171,10 @@ class ServiceInitiator(Declarations):
                 if former is not None and former.lost is None:
                     return former
                 disconnects = self._disconnects
+            # One that is gone for good was tried again for as long as the URL says: its successor is tried once.
+            factory = ConnectionFactory(self.url) if former is None else ConnectionFactory(self.url, connect_attempts=1)
             # Who stops the service does not wait for a broker that is not there.
-            connection = ConnectionFactory(self.url).create_connection()
+            connection = factory.create_connection()
             try:
                 connection.start()
                 if former is not None:
