@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from legato.amqp.codec.coordinator import Declare, Discharge, decode_coordinator
-from legato.amqp.engine.outcomes import ACCEPTED, Declared, Transactional
+from legato.amqp.engine.outcomes import ACCEPTED, Declared, Rejected, Transactional
 from legato.client.calls.session_guard import SessionGuard
 from legato.client.calls.session_transactions import SessionTransactions
 from legato.client.calls.turn import ThreadTurn
@@ -23,7 +23,7 @@ from legato.client.links.completion import Completion, Completions
 from legato.client.links.outages import Outages
 from legato.client.links.session_state import AcknowledgeMode, Send, Transaction
 from legato.client.steps import Steps
-from legato.errors import JMSError
+from legato.errors import JMSError, TransactionRolledBackError
 from tests.unit.client.scripted import CONSUMER, COORDINATOR, PRODUCER, Broker, TransactedClient
 
 GONE = JMSError("gone")
@@ -201,26 +201,61 @@ def _nothing_to_tell() -> Steps[None]:
     yield from ()
 
 
-def test_a_commit_that_was_interrupted_is_in_doubt_if_the_connection_goes_for_good() -> None:
-    """The second call said that the connection was lost, and neither that nor which commit is in doubt."""
-    client = TransactedClient("legato")
-    transport = client.transport
-    transport.is_current_thread, transport.hurry, transport.error = False, lambda: None, None
-    transport.notifier = SimpleNamespace(is_current=False)
+def _callable(client: TransactedClient) -> SessionTransactions:
     guard = SessionGuard(client.channel, ThreadTurn())
-    transactions = SessionTransactions(
+    return SessionTransactions(
         guard, Undertakings(guard), client.current, tell_duplicates=_nothing_to_tell, open_ids=set
     )
-    client.send(b"x")
-    client.current.name = b"1"
+
+
+def _interrupt(transactions: SessionTransactions) -> None:
     interrupted = transactions.commit()
     next(interrupted)
     interrupted.close()
+
+
+@pytest.mark.parametrize("asks_before", [True, False])
+def test_a_commit_that_was_interrupted_is_in_doubt_if_the_connection_goes_for_good(asks_before: bool) -> None:
+    """The second call said that the connection was lost, and neither that nor which commit is in doubt."""
+    client = TransactedClient("legato")
+    transactions = _callable(client)
+    client.send(b"x")
+    client.current.name = b"1"
+    _interrupt(transactions)
     again = transactions.commit()
-    wait: Any = next(again)
-    client.channel.abandon(JMSError("gone for good"))
-    assert wait.ready()
+    if asks_before:
+        wait: Any = next(again)
+        client.channel.abandon(JMSError("gone for good"))
+        assert wait.ready()
+    else:
+        client.channel.abandon(JMSError("gone for good"))
     with pytest.raises(JMSError) as raised:
-        again.send(True)
+        again.send(True if asks_before else None)
     assert raised.value.code == "IN_DOUBT"
     assert raised.value.transaction_id == b"1"
+
+
+@pytest.mark.parametrize("committed", [True, False])
+def test_a_commit_that_was_interrupted_is_told_after_the_connection_is_gone_for_good(
+    brokers: list[Broker], committed: bool
+) -> None:
+    """It was known, and what was told was only that the connection is lost."""
+    first = brokers[0]
+    client = TransactedClient("legato")
+    transactions = _callable(client)
+    client.connect(first)
+    first.attach(COORDINATOR)
+    first.attach(PRODUCER)
+    first.declare(b"1")
+    client.send(b"x")
+    _interrupt(transactions)
+    (sent,) = first.taken(PRODUCER)
+    first.links[PRODUCER].settle(sent.delivery, Transactional(b"1", ACCEPTED))
+    (_, discharge), _ = _asked(first)
+    first.links[COORDINATOR].settle(discharge, ACCEPTED if committed else Rejected("amqp:transaction:rollback", ""))
+    first.exchange()
+    client.channel.abandon(JMSError("gone for good"))
+    again = transactions.commit()
+    next(again)
+    with pytest.raises(StopIteration if committed else TransactionRolledBackError):
+        again.send(True)

@@ -39,8 +39,11 @@ class SessionGuard:
     # -- one user at a time ------------------------------------------------------------------------------
 
     @contextmanager
-    def used(self) -> Iterator[None]:
+    def used(self, check_open: Callable[[], None] | None = None) -> Iterator[None]:
         """Have the turn of an open session.
+
+        Args:
+            check_open: raises if the session cannot be used, in place of this one's.
 
         Raises:
             IllegalStateError: somebody else has it, or the session is closed.
@@ -49,7 +52,7 @@ class SessionGuard:
         if not self.turn.acquire(False):
             raise self.misused()
         try:
-            self.check_open()
+            (check_open or self.check_open)()
             yield
         finally:
             self.turn.release()

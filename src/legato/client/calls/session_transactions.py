@@ -89,11 +89,16 @@ class SessionTransactions:
         if self.bound is not None:
             yield from self.bound.commit()
             return
-        with self._guard.used():
+        with self._guard.used(self._undertakings.check_open):
             self._guard.check_not_completing("commit")
             self._required()
             yield from self._undertakings.hear()
             transaction = self.untold
+            if self._guard.channel.error is not None and not self._required().did_work:
+                # The interrupted call had its outcome before the connection was gone for good.
+                if transaction is not None:
+                    raise _failure_of(transaction)
+                return
             if transaction is not None:
                 # What was sent since belongs to what the application takes for committed.
                 yield from self._end(commit=False, replays=True)

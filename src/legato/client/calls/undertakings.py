@@ -7,7 +7,7 @@ from typing import NoReturn
 
 from legato.client.calls.session_guard import SessionGuard
 from legato.client.steps import Steps
-from legato.errors import JMSError
+from legato.errors import IllegalStateError, JMSError
 
 
 class Undertaking:
@@ -79,6 +79,20 @@ class Undertakings:
         self._guard = guard
         self.current: Undertaking | None = None
         self.told: Told | None = None
+
+    def check_open(self) -> None:
+        """Raise if the session is closed or gone for good, and what a call had begun is not known to be done."""
+        undertaking = self.current
+        if undertaking is None or undertaking.lost is None:
+            self._guard.check_open()
+            return
+        try:
+            self._guard.check_open()
+        except IllegalStateError:
+            raise
+        except JMSError as error:
+            if not undertaking.over():
+                self._give_up(undertaking, error)
 
     def undertake(self, undertaking: Undertaking, over: Callable[[], object] | None = None) -> Steps[None]:
         """Begin something and wait for its end, or until `over()`."""
