@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import queue
 import threading
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from sqlalchemy import Engine, create_engine, text
 
 from legato.errors import FlowFailedError
 from legato.flows import Context, Flows, RefuseMessage
-from legato.flows.stages.coroutines import complete
+from legato.flows.stages.coroutines import _running_loop, complete
 from legato.testing import FlowHarness
 
+WAIT_S = 30.0
 PLACE: contextvars.ContextVar[str] = contextvars.ContextVar("PLACE", default="nowhere")
 
 
@@ -155,3 +158,63 @@ def test_what_would_end_a_loop_reaches_the_worker_and_the_loop_goes_on(error: Ba
     with pytest.raises(type(error)):
         complete(leave())
     assert complete(stay()) == "here"
+
+
+def test_a_program_that_ends_in_a_task_of_a_stage_ends_that_stage_only() -> None:
+    """It ended the loop, in which every other stage then waited for ever."""
+
+    async def leave() -> None:
+        raise SystemExit(3)
+
+    async def wait_for_it() -> None:
+        await asyncio.gather(leave())
+
+    async def stay() -> str:
+        return "here"
+
+    assert isinstance(_in_a_thread(wait_for_it()), SystemExit)
+    assert _in_a_thread(stay()) == "here"
+
+
+def test_a_stage_that_is_cancelled_before_it_begins_tells_its_worker() -> None:
+    held, go_on = threading.Event(), threading.Event()
+
+    async def cancel_all() -> None:
+        own = asyncio.current_task()
+        held.set()
+        go_on.wait(WAIT_S)  # the other stage's beginning is in the loop's queue by then
+        await asyncio.sleep(0)
+        for task in asyncio.all_tasks() - {own}:
+            task.cancel()
+
+    async def stay() -> str:
+        return "here"
+
+    canceller = threading.Thread(target=complete, args=(cancel_all(),), daemon=True)
+    canceller.start()
+    assert held.wait(WAIT_S)
+    begun = _running_loop().call_soon_threadsafe
+
+    def begin(*arguments: Any) -> Any:
+        handle = begun(*arguments)
+        go_on.set()
+        return handle
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(_running_loop(), "call_soon_threadsafe", begin)
+        assert isinstance(_in_a_thread(stay()), asyncio.CancelledError)
+    canceller.join(WAIT_S)
+
+
+def _in_a_thread(coroutine: Coroutine[Any, Any, Any]) -> Any:
+    """What `complete` returns or raises."""
+    came: queue.SimpleQueue[Any] = queue.SimpleQueue()
+
+    def work() -> None:
+        try:
+            came.put(complete(coroutine))
+        except BaseException as error:
+            came.put(error)
+
+    threading.Thread(target=work, daemon=True).start()
+    return came.get(timeout=WAIT_S)

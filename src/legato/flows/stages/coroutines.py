@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import logging
 import os
 import threading
 from collections.abc import Coroutine
 from concurrent.futures import Future
 from typing import Any
+
+logger = logging.getLogger(__name__)
 
 _lock = threading.Lock()
 _loop: asyncio.AbstractEventLoop | None = None
@@ -37,6 +40,13 @@ def complete(coroutine: Coroutine[Any, Any, Any]) -> Any:
     def begin() -> None:
         nonlocal task
         task = loop.create_task(follow(), context=context)
+        task.add_done_callback(conclude)
+
+    def conclude(_: object) -> None:
+        if not ended.done():
+            # Another stage cancelled it, with all tasks of the loop perhaps, before it had begun.
+            coroutine.close()
+            ended.set_exception(asyncio.CancelledError())
 
     context = contextvars.copy_context()
     loop.call_soon_threadsafe(begin)
@@ -54,5 +64,14 @@ def _running_loop() -> asyncio.AbstractEventLoop:
     with _lock:
         if _loop is None or _pid != os.getpid():
             _loop, _pid = asyncio.new_event_loop(), os.getpid()
-            threading.Thread(target=_loop.run_forever, name="legato flows coroutines", daemon=True).start()
+            threading.Thread(target=_run, args=(_loop,), name="legato flows coroutines", daemon=True).start()
         return _loop
+
+
+def _run(loop: asyncio.AbstractEventLoop) -> None:
+    while True:
+        try:
+            loop.run_forever()
+        except BaseException as error:
+            # `SystemExit` of a task that a stage began: who awaits that task has it too. The loop is everybody's.
+            logger.warning("A task of a stage would have ended the event loop of all stages: %r", error)
