@@ -6,6 +6,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -137,6 +138,36 @@ def test_a_service_whose_broker_is_gone_for_good_says_so_and_stops(tmp_path: Pat
         with flows.initiate("kept", transaction=Transaction.INBOX_OUTBOX) as initiation:
             initiation.send("Shop.sell", "tea")
         assert flows.stop()
+
+
+def test_a_service_stops_where_no_broker_confirms_that_a_reply_came(tmp_path: Path) -> None:
+    """`stop()` raised, and left the connection, which looked for a broker for ever, and what works for the database."""
+    with server(tmp_path / "store") as lost:
+        url = f"amqp://127.0.0.1:{lost.port}?reconnect_attempts=-1&close_timeout_s=0.1"
+
+        @dataclass
+        class Sold:
+            item: str
+
+            def __post_init__(self) -> None:
+                lost.kill()  # before its acknowledgement
+
+        shop, customer = Flows(url), Flows(url, database=f"sqlite:///{tmp_path / 'shop.db'}")
+
+        @shop.single("Shop.sell")
+        def sell(context: Context[None], item: str) -> dict[str, str]:
+            return {"item": item}
+
+        shop.start()
+        try:
+            future = customer.request("Shop.sell", "tea", trace_id="tea", reply=Sold, timeout_s=WAIT_S)
+            assert future.result().item == "tea"
+            connection = customer.connection()
+            assert customer.stop()
+            with pytest.raises(JMSError, match="closed"):
+                connection.create_session()
+        finally:
+            shop.stop(timeout_s=1)
 
 
 def _lose_and_find(flows: Flows, lost: Server) -> None:

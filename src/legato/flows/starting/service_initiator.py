@@ -212,16 +212,24 @@ class ServiceInitiator(Declarations):
         Each of these has `timeout_s`, and the connection its option `close_timeout_s`. What no broker has confirmed by
         then is told in the log.
         """
-        self._futures.close(timeout_s)
+        with self._told():
+            self._futures.close(timeout_s)
         if self._database_support is not None:
             self._database_support.close(timeout_s)
-        try:
+        with self._told():
             self._initiator.close()
-            with self._lock:
-                connection, self._connection = self._connection, None
-                self._disconnects += 1
-            if connection is not None:
+        with self._lock:
+            connection, self._connection = self._connection, None
+            self._disconnects += 1
+        if connection is not None:
+            with self._told():
                 connection.close()
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        """What was not confirmed until something was closed is told in the log; the rest is closed, too."""
+        try:
+            yield
         except JMSError as error:
             logger.warning("%s: %s", self.name, sentence(error))
 
