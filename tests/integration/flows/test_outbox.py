@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
 import pytest
 from sqlalchemy import create_engine, inspect
 
-from legato.errors import ConfigError
+from legato.errors import ConfigError, JMSError
+from legato.flows import Flows
 from legato.flows.database.database import DataSource, create_tables, schema_sql
 from legato.flows.database.inbox import PRUNED_AT_ONCE_MAX, Inbox
 from legato.flows.database.outbox import Outbox
@@ -21,6 +25,8 @@ from legato.flows.database.transactions import InboxOutbox, Received
 from legato.flows.model.calls import first_envelope
 from legato.flows.model.envelope import Call, Outgoing
 from legato.flows.model.stage_run import Ran
+from legato.flows.starting.database_support import DatabaseSupport
+from legato.flows.starting.service_initiator import new_id
 from tests.support.databases import database_url, postgres
 
 __all__ = ["database_url", "postgres"]
@@ -250,6 +256,37 @@ def test_what_cannot_be_read_holds_nothing_up_is_said_once_and_is_sent_by_who_ca
     sweeper.sweep()
     assert desk.wire.sent == [["a", "c"], ["b"]]
     assert desk.rows() == []
+
+
+def test_a_broker_that_is_not_there_is_looked_for_once(desk: Desk) -> None:
+    """It was looked for once for each message, perhaps for a minute each time."""
+    looks: list[object] = []
+    with socket.create_server(("127.0.0.1", 0)) as nobody:
+
+        def hang_up() -> None:
+            with suppress(OSError):
+                while True:
+                    peer, _ = nobody.accept()
+                    looks.append(peer)
+                    peer.close()
+
+        threading.Thread(target=hang_up, daemon=True).start()
+        flows = Flows(f"amqp://127.0.0.1:{nobody.getsockname()[1]}?connect_attempts=1")
+        with pytest.raises(JMSError):
+            flows.connection()
+        looks_once = len(looks)
+        sweeper = DatabaseSupport(desk.source.engine, flows._initiator, desk.clock, new_id).sweeper
+        ids = [f"m{number:03}" for number in range(CLAIMED_AT_ONCE_MAX + 1)]
+        desk.put(*ids)
+        desk.clock.us += GRACE_US
+        sweeper.sweep()
+        assert len(looks) == 2 * looks_once
+        nobody.shutdown(socket.SHUT_RDWR)
+    assert desk.rows() == ids
+    desk.clock.us += 2 * SECOND_US
+    for _, other in desk.sweepers:
+        other.sweep()
+    assert sorted(itertools.chain(*desk.wire.sent)) == ids
 
 
 def test_so_many_that_cannot_be_read_as_are_taken_at_once_hold_nothing_up(desk: Desk) -> None:

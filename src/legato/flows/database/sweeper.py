@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
@@ -39,16 +40,25 @@ class Sweeper:
     Args:
         send: sends all of it durably, or raises.
         retention_s: how long the inbox remembers.
+        is_away: whether there is no broker, which is why something was not sent.
     """
 
     def __init__(
-        self, source: DataSource, inbox: Inbox, outbox: Outbox, send: Send, clock: Clock, retention_s: float
+        self,
+        source: DataSource,
+        inbox: Inbox,
+        outbox: Outbox,
+        send: Send,
+        clock: Clock,
+        retention_s: float,
+        is_away: Callable[[], bool] = lambda: False,
     ) -> None:
         self._source = source
         self._inbox = inbox
         self._outbox = outbox
         self._send = send
         self._clock = clock
+        self._is_away = is_away
         self._retention_us = round(retention_s * 1_000_000)
         self._condition = threading.Condition()
         self._awaited: list[str] = []
@@ -116,6 +126,7 @@ class Sweeper:
             self._prune()
 
     def _batch(self) -> int:
+        """Take some that are due, and send them; returns how many there were, 0 if there is no broker."""
         now_us = self._clock.now_us()
         with self._source.engine.connect() as connection:
             if not self._outbox.is_any_due(connection, now_us):
@@ -129,30 +140,45 @@ class Sweeper:
                 work.commit()
         if claimed:
             logger.info("The outbox had %d messages that nobody had sent.", len(claimed))
-            self._ship([(late(outgoing, now_us), attempts) for outgoing, attempts in claimed])
+            if not self._ship([(late(outgoing, now_us), attempts) for outgoing, attempts in claimed]):
+                return 0
         return len(claimed) + len(unreadable)
 
-    def _ship(self, claimed: Sequence[tuple[Outgoing, int]]) -> None:
-        outgoing = [one for one, _ in claimed]
-        try:
-            self._send(outgoing)
-        except Exception as error:
-            if len(claimed) == 1:
-                self._postpone(outgoing[0], claimed[0][1], error)
-                return
-            # One that is refused must not hold up the others.
-            for one in claimed:
-                self._ship([one])
-        else:
-            self._outbox.sent(outgoing)
+    def _ship(self, claimed: Sequence[tuple[Outgoing, int]]) -> bool:
+        """Send what was claimed, and postpone what cannot be sent; False if there is no broker to send it to."""
+        batches = deque([claimed])
+        while batches:
+            batch = batches.popleft()
+            outgoing = [one for one, _ in batch]
+            try:
+                self._send(outgoing)
+            except Exception as error:
+                if self._is_away():
+                    # None of them is to blame, and to look for a broker may take long.
+                    self._postpone([one for each in (batch, *batches) for one in each], error)
+                    return False
+                if len(batch) == 1:
+                    self._postpone(batch, error)
+                else:
+                    # One that is refused must not hold up the others.
+                    batches.extend([one] for one in batch)
+            else:
+                self._outbox.sent(outgoing)
+        return True
 
-    def _postpone(self, outgoing: Outgoing, attempts: int, error: Exception) -> None:
-        wait_us = backoff_us(attempts)
+    def _postpone(self, claimed: Sequence[tuple[Outgoing, int]], error: Exception) -> None:
+        waits_us = [backoff_us(attempts) for _, attempts in claimed]
         logger.warning(
-            "%s could not be sent; again in %d s: %r", quoted(outgoing.envelope.to), wait_us // 1_000_000, error
+            "%s, and %d others, could not be sent; again in %d s: %r",
+            quoted(claimed[0][0].envelope.to),
+            len(claimed) - 1,
+            min(waits_us) // 1_000_000,
+            error,
         )
         with self._source.transaction() as work:
-            self._outbox.postpone(work.connection(), outgoing.envelope.message_id, self._clock.now_us() + wait_us)
+            now_us = self._clock.now_us()
+            for (outgoing, _), wait_us in zip(claimed, waits_us, strict=True):
+                self._outbox.postpone(work.connection(), outgoing.envelope.message_id, now_us + wait_us)
             work.commit()
 
     def _delete(self) -> None:

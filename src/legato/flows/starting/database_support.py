@@ -59,6 +59,7 @@ class DatabaseSupport:
             lambda outgoing: initiator.send(outgoing, once=True),
             clock,
             retention_s,
+            lambda: initiator.is_away,
         )
         self._initiator = initiator
         self._clock = clock

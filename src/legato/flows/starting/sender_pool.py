@@ -52,6 +52,11 @@ class Initiator:
         """Hand what is sent to `send` and not to a broker."""
         self._instead = send
 
+    @property
+    def is_away(self) -> bool:
+        """Whether there is no broker at the moment."""
+        return self._instead is None and not self._flows.is_connected
+
     def send(
         self, outgoing: Sequence[Outgoing], *, once: bool = False, before_commit: Callable[[], None] | None = None
     ) -> None:
