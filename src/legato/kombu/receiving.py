@@ -415,9 +415,14 @@ class Receiving:
         for binding in bindings:
             if binding.queue not in self._keepers:
                 session = self._connection.create_session()
+                try:
+                    # It never receives: it is there so that the subscription is.
+                    await consumer_of(session, binding, 0)
+                except BaseException:
+                    with contextlib.suppress(JMSError):
+                        await session.close()
+                    raise
                 self._keepers[binding.queue] = session
-                # It never receives: it is there so that the subscription is.
-                await consumer_of(session, binding, 0)
         self._leased |= bindings
         if self._renewal is None:
             self._renewal = asyncio.get_running_loop().create_task(self._renew())

@@ -10,6 +10,7 @@ import pytest
 from kombu import Connection, Exchange, Queue
 
 import legato.kombu
+from legato.client import ConnectionFactory, Topic
 from legato.kombu.errors import BrokerLostError
 from legato.testing import broker
 from tests.integration.client.calling import Calling
@@ -113,3 +114,19 @@ def test_who_begins_to_consume_does_not_wait_for_ever_for_a_broker(
         with pytest.raises(BrokerLostError):
             consuming.outcome()
         lost.start()
+
+
+def test_a_transient_queue_that_was_refused_is_declared_again() -> None:
+    """It counted as kept alive, so that the next declaration made nothing, and what was sent to it was lost."""
+    with broker() as running, Connection(url_of(running.url)) as connection:
+        channel = connection.channel()
+        with ConnectionFactory(running.url).create_connection() as other:
+            other.create_session().create_shared_consumer(Topic("own"), "own", "number = 1")
+            for _ in range(2):
+                with pytest.raises(BrokerLostError, match="in use with another topic or selector"):
+                    channel.queue_declare("own", auto_delete=True)
+        channel.queue_declare("own", auto_delete=True)
+        connection.Producer(channel).publish("kept", routing_key="own", delivery_mode="transient")
+        received = channel.basic_get("own", no_ack=True)
+        assert received is not None
+        assert received.payload == "kept"
