@@ -24,7 +24,7 @@ def wants_json(file: Path | None) -> bool:
         return variable == "json"
     try:
         section = {} if file is None else tomllib.loads(file.read_text()).get("server")
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return False
     return isinstance(section, dict) and section.get("log_format") == "json"
 

@@ -24,7 +24,7 @@ from legato.client.failover.uri import parse_uri
 from legato.console.application import Console, Settings, new_token
 from legato.console.brokers import Brokers
 from legato.errors import ConfigError, LegatoError
-from legato.hosts import wrong_host
+from legato.hosts import PORT_MAX, port_of, wrong_host
 from legato.quoting import sentence
 
 log = logging.getLogger("legato.console")
@@ -217,14 +217,15 @@ def address_of(listen: str) -> tuple[str, int]:
     Raises:
         ConfigError: it is not of that form.
     """
-    host, colon, port = listen.rpartition(":")
-    if not colon or not port.isdecimal() or not 0 <= int(port) < 65536:
+    host, colon, digits = listen.rpartition(":")
+    port = port_of(digits)
+    if not colon or port is None or port > PORT_MAX:
         raise ConfigError(
-            f"--listen is {listen!r}: give HOST:PORT, such as 127.0.0.1:8080; port 0 is any that is free."
+            f"--listen is {listen!r:.255}: give HOST:PORT, such as 127.0.0.1:8080; port 0 is any that is free."
         )
     if wrong := wrong_host(host):
-        raise ConfigError(f"--listen is {listen!r}: {wrong}.")
-    return host.strip("[]") or "127.0.0.1", int(port)
+        raise ConfigError(f"--listen is {listen!r:.255}: {wrong}.")
+    return host.strip("[]") or "127.0.0.1", port
 
 
 def bind(host: str, port: int) -> socket.socket:

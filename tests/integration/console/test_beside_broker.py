@@ -171,6 +171,7 @@ def test_the_command_prints_its_address_serves_and_ends_quietly_at_ctrl_c(tmp_pa
     [
         (("--listen", "0.0.0.0:0"), "passwords would go over the network in the clear"),
         (("--listen", "nowhere"), "give HOST:PORT"),
+        (("--listen", f"localhost:{'9' * 5000}"), "give HOST:PORT"),
         (("--url", "http://localhost"), "begins with amqp://"),
     ],
 )

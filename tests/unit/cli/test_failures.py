@@ -14,6 +14,7 @@ import pytest
 
 import legato
 from legato.cli.failures import EXIT_FAILED, EXIT_USAGE, EXTRA_OF_MODULE, explain, hide_interrupted_calls, require
+from legato.cli.fatal_log import wants_json
 from legato.errors import ConfigError, JMSSecurityError, tree
 
 PROJECT = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text())["project"]
@@ -31,6 +32,12 @@ def test_every_error_has_something_to_say() -> None:
 def test_a_setting_is_a_mistake_of_use_and_a_refusal_is_not() -> None:
     assert explain(ConfigError("listen what?")) == ("listen what?", EXIT_USAGE)
     assert explain(JMSSecurityError("wrong password")) == ("wrong password", EXIT_FAILED)
+
+
+def test_a_configuration_that_is_nested_too_deep_asks_for_no_format_of_the_log(tmp_path: Path) -> None:
+    file = tmp_path / "legato.toml"
+    file.write_text(f"x = {'[' * 5000}{']' * 5000}\n")
+    assert wants_json(file) is False
 
 
 def test_a_missing_package_names_the_extra_that_brings_it() -> None:

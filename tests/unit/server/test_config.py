@@ -171,6 +171,35 @@ def test_a_file_that_is_no_toml_is_named(tmp_path: Path) -> None:
         of(tmp_path / "missing.toml")
 
 
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        (f"port = {'1' * 5000}", "legato.toml cannot be read: a whole number in it has thousands of digits"),
+        (f"replicas = 0x{'f' * 5000}", "line 2: replication.replicas is a whole number of more than 64 bits"),
+        (f'advertise = "a:{"9" * 5000}"', "line 2: replication.advertise is .*: the largest port is 65535"),
+        (f'log_bytes = "{"1" * 5000} GiB"', "line 2: replication.log_bytes is .*: give a number of bytes"),
+        ('log_bytes = "999999999999999999 TiB"', "replication.log_bytes is a whole number of more than 64 bits"),
+    ],
+)
+def test_numbers_that_are_too_long_are_refused_with_their_place(tmp_path: Path, line: str, said: str) -> None:
+    file = tmp_path / "legato.toml"
+    file.write_text(f"[replication]\n{line}\n")
+    with pytest.raises(ConfigError, match=said):
+        of(file)
+
+
+def test_numbers_of_tables_of_addresses_are_those_of_toml(tmp_path: Path) -> None:
+    file = tmp_path / "legato.toml"
+    file.write_text(f'[[address]]\nmatch = "a"\nwhen_full = 0x{"f" * 5000}\n')
+    with pytest.raises(ConfigError, match="whole number of more than 64 bits"):
+        of(file)
+
+
+def test_ports_of_thousands_of_digits_are_none() -> None:
+    with pytest.raises(ConfigError, match=r"ha\.addresses has 'a:9+: give HOST"):
+        of(LEGATO_HA_ADDRESSES=f"a:{'9' * 5000}")
+
+
 def test_users_come_as_flags() -> None:
     assert load(store=Path("/s"), users=["ann:a:b"], environment={}).auth.users == {"ann": "a:b"}
     with pytest.raises(ConfigError, match="NAME:PASSWORD"):

@@ -114,7 +114,7 @@ def _fields(match: str, table: dict[str, Any]) -> dict[str, Any]:
         try:
             value = with_unit(key, value)
         except ValueError as error:
-            raise ConfigError(f"the [[address]] {match!r}: {key} is {value!r}: {error}.") from None
+            raise ConfigError(f"the [[address]] {match!r}: {key} is {value!r:.255}: {error}.") from None
         try:
             settings[key] = getattr(msgspec.convert({key: value}, AddressSettings, strict=False), key)
         except msgspec.ValidationError as error:

@@ -17,21 +17,20 @@ import msgspec
 from legato import limits
 from legato.errors import ConfigError
 from legato.ha.watch import ACTIVATION_INTERVAL_S_DEFAULT, HEARTBEAT_INTERVAL_S_DEFAULT
-from legato.hosts import wrong_host
+from legato.hosts import PORT_MAX, port_of, wrong_host
 from legato.server.config.addresses import Addresses
 from legato.server.config.bounds import GeneralUserBounds, OriginBounds, SomeUserBounds, TotalBounds
 from legato.server.config.discovery import split_address
 from legato.server.config.machine_memory import memory_of_machine, share_of_memory
 from legato.server.config.origins import Origins
 from legato.server.config.secret_files import refuse_readable
-from legato.server.config.strictness import check_names, refuse_null_bytes, replace_units, sentence_of
+from legato.server.config.strictness import TOO_LONG_NUMBER, check_names, refuse_unusable, replace_units, sentence_of
 
 Positive = Annotated[int, msgspec.Meta(gt=0)]
 Seconds = Annotated[float, msgspec.Meta(gt=0, le=limits.SECONDS_MAX)]
 SecondsOrNone = Annotated[float, msgspec.Meta(ge=0, le=limits.SECONDS_MAX)]
 """0: none, or never, as the setting says."""
 
-PORT_MAX = 65535
 HEARTBEAT_S_MIN, ACTIVATION_S_MIN = 0.01, 0.1
 
 Mechanism = Literal["EXTERNAL", "SCRAM-SHA-512", "SCRAM-SHA-256", "XOAUTH2", "PLAIN"]
@@ -399,14 +398,15 @@ class Config(msgspec.Struct, forbid_unknown_fields=True, dict=True):
 
 
 def _host_and_port(setting: str, value: str, example: str, *, host_needed: bool = False) -> tuple[str, int]:
-    host, _, port = value.rpartition(":")
-    if not port.isdecimal() or (host_needed and not host):
-        raise ConfigError(f"{setting} is {value!r}: give HOST:PORT, such as {example}.")
-    if int(port) > PORT_MAX:
-        raise ConfigError(f"{setting} is {value!r}: the largest port is {PORT_MAX}.")
+    host, _, digits = value.rpartition(":")
+    port = port_of(digits)
+    if port is None or (host_needed and not host):
+        raise ConfigError(f"{setting} is {value!r:.255}: give HOST:PORT, such as {example}.")
+    if port > PORT_MAX:
+        raise ConfigError(f"{setting} is {value!r:.255}: the largest port is {PORT_MAX}.")
     if wrong := wrong_host(host):
-        raise ConfigError(f"{setting} is {value!r}: {wrong}.")
-    return host.strip("[]"), int(port)
+        raise ConfigError(f"{setting} is {value!r:.255}: {wrong}.")
+    return host.strip("[]"), port
 
 
 def load(
@@ -462,7 +462,7 @@ def load(
         if not colon or not name:
             raise ConfigError("--user takes NAME:PASSWORD.")
         _section(raw, "auth", origins).setdefault("users", {})[name] = password
-    refuse_null_bytes(raw, origins)
+    refuse_unusable(raw, origins)
     try:
         config = msgspec.convert(raw, Config, strict=False)
     except msgspec.ValidationError as error:
@@ -493,6 +493,8 @@ def _read(file: Path) -> tuple[dict[str, Any], Origins]:
         raise ConfigError(f"Cannot read the configuration {file}: {error.strerror}.") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{file} is not TOML: {error}.") from None
+    except ValueError:  # Of `int`: all else `tomllib` says as its own error.
+        raise ConfigError(f"{file} cannot be read: {TOO_LONG_NUMBER}.") from None
     except RecursionError:
         raise ConfigError(f"{file} cannot be read: its lists or tables are nested too deep.") from None
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from legato.amqp.codec.types import Symbol, UInt
 from legato.errors import ConfigError
-from legato.hosts import wrong_host
+from legato.hosts import PORT_MAX, port_of, wrong_host
 
 FAILOVER_SERVER_LIST = "failover-server-list"
 """Property of the broker's open, as Qpid JMS reads it (amqp.md A11)."""
@@ -19,12 +19,13 @@ def split_address(address: str) -> tuple[str, int]:
     Raises:
         ConfigError: it is not of that form.
     """
-    host, colon, port = address.rpartition(":")
-    if not colon or not host or not port.isdecimal() or not 0 < int(port) < 65536:
-        raise ConfigError(f"ha.addresses has {address!r}: give HOST:PORT, such as one.example:5672.")
+    host, _, digits = address.rpartition(":")
+    port = port_of(digits)
+    if not host or not port or port > PORT_MAX:
+        raise ConfigError(f"ha.addresses has {address!r:.255}: give HOST:PORT, such as one.example:5672.")
     if wrong := wrong_host(host):
-        raise ConfigError(f"ha.addresses has {address!r}: {wrong}.")
-    return host.strip("[]"), int(port)
+        raise ConfigError(f"ha.addresses has {address!r:.255}: {wrong}.")
+    return host.strip("[]"), port
 
 
 def server_list(addresses: Sequence[str], *, secure: bool) -> list[dict[str, Any]]:

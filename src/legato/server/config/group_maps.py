@@ -13,6 +13,7 @@ from typing import Protocol
 from legato.errors import ConfigError
 from legato.groups.group_map import ENCODED_BYTES_MAX, GroupMap, decode, from_tables
 from legato.server.config.configuration import Config
+from legato.server.config.strictness import TOO_LONG_NUMBER
 
 log = logging.getLogger("legato.groups")
 
@@ -55,6 +56,8 @@ class GroupMapFile:
             raise ConfigError(f"The map of groups {self._path} cannot be read: it is nested too deep.") from None
         except ConfigError as error:
             raise ConfigError(f"{self._path}: {error}") from None
+        except ValueError:  # Of `int`.
+            raise ConfigError(f"The map of groups {self._path} cannot be read: {TOO_LONG_NUMBER}.") from None
 
 
 def read_group_map(config: Config) -> GroupMap | None:

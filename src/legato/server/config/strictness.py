@@ -14,6 +14,10 @@ from legato.likeness import meant as meant_by
 from legato.server.config.origins import Origins
 from legato.server.config.units import with_unit
 
+INTEGER_LEAST, INTEGER_MOST = -(1 << 63), (1 << 63) - 1
+"""TOML's whole numbers."""
+TOO_LONG_NUMBER = "a whole number in it has thousands of digits"
+"""What is wrong with a file that Python does not read for it."""
 _PLACE = re.compile(r"(?P<problem>.*) - at `\$\.?(?P<place>.*)`", re.DOTALL)
 _STEP = re.compile(r"[^.\[\]]+|\[[^\]]*\]")
 _TYPE = re.compile(r"`(str|int|float|bool|array|object|null)`")
@@ -72,11 +76,12 @@ def replace_units(given: dict[str, Any], kind: type[msgspec.Struct], origins: Or
         try:
             given[name] = with_unit(name, value)
         except ValueError as error:
-            raise ConfigError(f"{origins.of(here)}: {here} is {value!r}: {error}.") from None
+            raise ConfigError(f"{origins.of(here)}: {here} is {value!r:.255}: {error}.") from None
 
 
-def refuse_null_bytes(given: Any, origins: Origins, place: str = "") -> None:
-    """See that no text has a null byte, at which the operating system would end the name of a file or a host.
+def refuse_unusable(given: Any, origins: Origins, place: str = "") -> None:
+    """See that no text has a null byte, at which the operating system would end the name of a file or a host, and that
+    no whole number has more than the 64 bits that TOML's have.
 
     Args:
         given, origins, place: as those of `check_names`.
@@ -86,12 +91,14 @@ def refuse_null_bytes(given: Any, origins: Origins, place: str = "") -> None:
     """
     if isinstance(given, dict):
         for name, value in given.items():
-            refuse_null_bytes(value, origins, f"{place}.{name}" if place else name)
+            refuse_unusable(value, origins, f"{place}.{name}" if place else name)
     elif isinstance(given, list):
         for value in given:
-            refuse_null_bytes(value, origins, place)
+            refuse_unusable(value, origins, place)
     elif isinstance(given, str) and "\0" in given:
-        raise ConfigError(f"{origins.of(place)}: {place} is {given!r}: there is a null byte in it.")
+        raise ConfigError(f"{origins.of(place)}: {place} is {given!r:.255}: there is a null byte in it.")
+    elif isinstance(given, int) and not INTEGER_LEAST <= given <= INTEGER_MOST:
+        raise ConfigError(f"{origins.of(place)}: {place} is a whole number of more than 64 bits.")
 
 
 def _tables(value: Any, kind: Any, place: str) -> Iterator[tuple[dict[str, Any], type[msgspec.Struct], str]]:

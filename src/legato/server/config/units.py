@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 
-_NUMBER_AND_UNIT = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]+)\s*")
+_NUMBER_AND_UNIT = re.compile(r"\s*([0-9]{1,18}(?:\.[0-9]{1,18})?)\s*([A-Za-z]+)\s*")
+"""Of digits there are as many as 64 bits hold."""
 _KIND = re.compile(r"(?:^|_)(bytes|ms|s)(?:_max)?$")
 SIZES = {
     "b": 1,
