@@ -11,7 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families as parse_pla
 
 from legato.client import ConnectionFactory, Message, TextMessage
 from legato.failpoints import VARIABLE, DrillOrders, Stuck
-from legato.server.monitoring.endpoint import REQUESTS_MAX
+from legato.small_http import REQUESTS_MAX
 from tests.integration.ha.test_heartbeats import QUICK
 from tests.support.monitored import WAIT_S, fetch, fetch_json, scrape, scrape_until, until
 from tests.support.server import free_port, server

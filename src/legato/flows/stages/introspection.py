@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
+import socket
 import threading
 from collections.abc import Callable
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 from legato.flows.model.circuit import State
 from legato.flows.model.levels import Transaction
 from legato.flows.stages.introspection_page import page
 from legato.flows.stages.join_worker import joins_of
+from legato.small_http import SmallHandler, SmallServer
 
 if TYPE_CHECKING:
     from legato.flows.stages.running_service import RunningService
@@ -119,25 +121,17 @@ class IntrospectionServer:
     """
 
     def __init__(self, look: Callable[[], dict[str, Any]], port: int, host: str = HOST_DEFAULT) -> None:
-        class Handler(BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                if self.path not in ("/", "/json"):
-                    self.send_error(404)
-                    return
-                seen = look()
-                as_json = self.path == "/json"
-                body = (json.dumps(seen) if as_json else page(seen, refresh_s=REFRESH_S)).encode()
-                self.send_response(200)
-                self.send_header("Content-Type", f"{'application/json' if as_json else 'text/html'}; charset=utf-8")
-                self.send_header("Content-Length", str(len(body)))
-                self.end_headers()
-                self.wfile.write(body)
+        class Handler(SmallHandler):
+            def answer(self, path: str, query: str, accept: str) -> tuple[HTTPStatus, str, bytes]:
+                if path == "/":
+                    found = page(look(), refresh_s=REFRESH_S).encode()
+                    return HTTPStatus.OK, "text/html; charset=utf-8", found
+                if path == "/json":
+                    return HTTPStatus.OK, "application/json; charset=utf-8", json.dumps(look()).encode()
+                return HTTPStatus.NOT_FOUND, "text/plain; charset=utf-8", b"There are / and /json.\n"
 
-            def log_message(self, *_: object) -> None:
-                """Nobody needs to know who looked."""
-
-        self._server = ThreadingHTTPServer((host, port), Handler)
-        self._server.daemon_threads = True
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        self._server = SmallServer(family, (host, port), Handler, host)
         self.port: int = self._server.server_address[1]
         """Where it listens."""
         self._thread = threading.Thread(target=self._server.serve_forever, name="introspection", daemon=True)
