@@ -178,7 +178,9 @@ class LegatoSubscriber(TasksMixin, SubscriberUsecase[Delivery]):
     # -- its life ----------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Begin to receive."""
+        """Begin to receive, if it does not."""
+        if any(not task.done() for task in self.tasks):
+            return
         self._stopping = asyncio.Event()
         self._asking = asyncio.Lock()
         await super().start()
@@ -238,17 +240,20 @@ class LegatoSubscriber(TasksMixin, SubscriberUsecase[Delivery]):
 
     async def _open(self, connection: Connection) -> tuple[Session, MessageConsumer]:
         session = connection.create_session(acknowledge_mode=AcknowledgeMode.INDIVIDUAL)
+        try:
+            return session, await self._consumer_of(session)
+        except BaseException:
+            await self._close(session)
+            raise
+
+    async def _consumer_of(self, session: Session) -> MessageConsumer:
         destination = destination_of(self.address)
         if not isinstance(destination, Topic):
-            consumer = await session.create_consumer(destination, self._selector, prefetch=0)
-        elif self._subscription is None:
+            return await session.create_consumer(destination, self._selector, prefetch=0)
+        if self._subscription is None:
             # The workers of this process share what the topic gets while it listens.
-            consumer = await session.create_shared_consumer(destination, self._passing_name, self._selector, prefetch=0)
-        else:
-            consumer = await session.create_shared_durable_consumer(
-                destination, self._subscription, self._selector, prefetch=0
-            )
-        return session, consumer
+            return await session.create_shared_consumer(destination, self._passing_name, self._selector, prefetch=0)
+        return await session.create_shared_durable_consumer(destination, self._subscription, self._selector, prefetch=0)
 
     def _delivery(self, message: Message, session: Session) -> Delivery:
         return Delivery(message, self.address, session, subscription=self.subscription)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from legato.client import management
-from legato.errors import InvalidDestinationError
+from legato.errors import InvalidDestinationError, InvalidSelectorError
 from legato.faststream import LegatoBroker
 from legato.testing import LocalBroker, broker
 from tests.integration.faststream.test_broker import Heard, started, told
@@ -80,3 +80,41 @@ def test_a_service_stops_though_a_handler_does_not_end(running: LocalBroker, mon
 
     told(story)
     assert running.waiting("endless") == 1
+
+
+def test_a_service_that_is_started_twice_has_its_workers_once(running: LocalBroker) -> None:
+    """It had them twice, and `stop()` waited for the first of them as for handlers that do not end."""
+
+    async def story() -> None:
+        service = LegatoBroker(running.url, graceful_timeout=1.0)
+
+        @service.subscriber("twice", max_workers=2)
+        async def handle(body: str) -> None:
+            pass
+
+        async with started(service):
+            connection = service._connection
+            assert connection is not None
+            sessions = len(connection._sessions)
+            await asyncio.sleep(0)  # the workers wait for messages
+            await service.start()
+            assert len(connection._sessions) == sessions
+
+    told(story)
+
+
+def test_a_consumer_that_is_refused_leaves_no_session(running: LocalBroker) -> None:
+    """Who asked again and again had one more each time."""
+
+    async def story() -> None:
+        service = LegatoBroker(running.url)
+        subscriber = service.subscriber("refused", selector="no selector (")
+        async with started(service):
+            connection = service._connection
+            assert connection is not None
+            before = len(connection._sessions)
+            with pytest.raises(InvalidSelectorError):
+                await subscriber.get_one()
+            assert len(connection._sessions) == before
+
+    told(story)
