@@ -4,8 +4,12 @@ batch, and how a batch is cut into partitions. Pure."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import Annotated
 
 import msgspec
+
+from legato.errors import ConfigError
+from legato.quoting import quoted
 
 Offset = dict[str, int]
 """Numbers by address, in the order of the addresses: Spark compares their text."""
@@ -28,6 +32,22 @@ class Range(msgspec.Struct, frozen=True):
 def ordered(numbers: Mapping[str, int]) -> Offset:
     """An offset whose text is the same whenever its numbers are."""
     return {address: numbers[address] for address in sorted(numbers)}
+
+
+def told(offset: object) -> Offset:
+    """An offset that Spark had of its checkpoint, perhaps.
+
+    Raises:
+        ConfigError: no stream of Legato's has written it.
+    """
+    try:
+        return msgspec.convert(offset, dict[str, Annotated[int, msgspec.Meta(ge=0)]])
+    except msgspec.ValidationError:
+        raise ConfigError(
+            f"The checkpoint says that the stream is at {quoted(offset)}, which is no offset of Legato's: it was begun "
+            "with another format, or is damaged. Give this stream a checkpointLocation of its own; it goes on after "
+            "what its subscription has acknowledged."
+        ) from None
 
 
 def shares(available: Mapping[str, int], limit: int) -> dict[str, int]:

@@ -32,7 +32,7 @@ from legato.spark.connector.assignments import Limits, Places
 from legato.spark.connector.broker_groups import url_of_group
 from legato.spark.connector.mistakes import told_at_once
 from legato.spark.connector.modes import why_no_stream
-from legato.spark.connector.offsets import Offset, Range, cut, ordered
+from legato.spark.connector.offsets import Offset, Range, cut, ordered, told
 from legato.spark.connector.options import SourceOptions
 from legato.spark.connector.reading import read_frames
 from legato.spark.connector.requests import shared_requests
@@ -139,6 +139,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @told_at_once
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
+        start = told(start)
         self._require_read(start)
         ends = self._latest(start, limit)
         self._unread = ends if ends != ordered(start) else None
@@ -166,6 +167,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @told_at_once
     def partitions(self, start: Offset, end: Offset) -> list[RangePartition]:
+        start, end = told(start), told(end)
         self._unread = None
         if not self._places.by_address.keys() >= end.keys():
             self._open(end)
@@ -206,6 +208,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @told_at_once
     def commit(self, end: Offset) -> None:
+        end = told(end)
         self._require_read(end)
         # Otherwise it was told as the start of the next batch, and who plans ahead acknowledges it.
         if self._ahead is None:
