@@ -5,7 +5,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -25,6 +25,7 @@ from legato.core.facts import (
     QueueCreated,
 )
 from legato.errors import ConfigError, StoreCorruptError
+from legato.spark.auditor.audit import audit
 from legato.spark.exporter import SEGMENT_ROWS_MAX, Exporter, export_all, try_export
 from legato.spark.ledger.compaction import compact, read_rows
 from legato.spark.ledger.fact_schema import SCHEMA
@@ -37,6 +38,7 @@ from legato.spark.ledger.segments import (
     sweep,
     write_segment,
 )
+from legato.spark.query.ledger_query import LedgerQuery
 from legato.store.base import Batch
 from legato.store.lmdb import LmdbStore
 from legato.store.memory import MemoryStore
@@ -426,6 +428,14 @@ def test_where_there_is_no_ledger_the_error_says_what_is_there_instead(written: 
             segments_of(place)
         assert str(place) in str(refused.value)
     assert [path.parent for path in segments_of(written)] == [written]
+
+
+@pytest.mark.parametrize("ask", [audit, LedgerQuery, segments_of], ids=lambda ask: ask.__name__)
+def test_a_directory_that_is_no_ledger_is_left_as_it_is(tmp_path: Path, ask: Callable[[Path], object]) -> None:
+    """Whoever audited the wrong one had a lock's file in it."""
+    with pytest.raises(ConfigError, match="There are no segments of a ledger"):
+        ask(tmp_path)
+    assert not list(tmp_path.iterdir())
 
 
 @contextmanager

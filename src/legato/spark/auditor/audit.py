@@ -35,7 +35,7 @@ from legato.spark.auditor.throughput import Causes, activity, departures, throug
 from legato.spark.checks.check import Frames
 from legato.spark.exporter import try_export
 from legato.spark.ledger import fact_frames
-from legato.spark.ledger.segments import being_read, exported_through, last_commit_of, segments_of
+from legato.spark.ledger.segments import being_read_if_any, exported_through, last_commit_of, segments_of
 from legato.spark.ledger.trimming import trimmed_of
 from legato.spark.ledger.waiting import read_waiting
 from legato.spark.result import (
@@ -108,8 +108,7 @@ def audit(
     ledger_dir = Path(ledger_dir)
     exact = _waiting_in(Path(store_dir), ledger_dir) if store_dir is not None and waiting is None else None
     with ExitStack() as stack:
-        if ledger_dir.is_dir():
-            stack.enter_context(being_read(ledger_dir))
+        stack.enter_context(being_read_if_any(ledger_dir))
         prefetched = None
         if runs_here(master) if spark is None else is_local(spark):
             prefetched = stack.enter_context(prefetching(ledger_dir, FACT_CANDIDATES))

@@ -10,7 +10,7 @@
 import fcntl
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from inspect import signature
 from pathlib import Path
 
@@ -30,6 +30,7 @@ __all__ = [
     "SegmentSpan",
     "alone_with",
     "being_read",
+    "being_read_if_any",
     "commit_in",
     "exported_through",
     "last_commit_of",
@@ -159,16 +160,17 @@ def segments_of(ledger: Path) -> list[Path]:
         StoreCorruptError: one of them is not whole.
     """
     # A compaction between the listing and the look would take away what is listed.
-    with being_read(ledger) if _has_segments(ledger) else nullcontext():
+    with being_read_if_any(ledger):
         return _segments_of(ledger)
 
 
-def _has_segments(place: Path) -> bool:
-    """Whether that is a ledger: a lock's file is put into no other directory."""
+def being_read_if_any(place: Path) -> AbstractContextManager[None]:
+    """Keep segments from being removed meanwhile, if that is a ledger: a lock's file is put into no other directory."""
     try:
-        return any(True for _ in spans(place))
+        is_ledger = any(True for _ in spans(place))
     except OSError:
-        return False
+        is_ledger = False
+    return being_read(place) if is_ledger else nullcontext()
 
 
 def _segments_of(ledger: Path) -> list[Path]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from legato.errors import ConfigError, StoreCorruptError
 from legato.spark.ledger.fact_schema import SCHEMA
 from legato.spark.ledger.ledger_groups import GROUP_COLUMN
-from legato.spark.ledger.segments import TABLES_ANEW, being_read, refuse_damaged, segments_of
+from legato.spark.ledger.segments import TABLES_ANEW, being_read_if_any, refuse_damaged, segments_of
 from legato.spark.query.files_read import FilesRead
 from legato.spark.query.made_tables import MadeTable, add_made_tables, described, is_made, made_files
 from legato.spark.query.views import FACTS, FACTS_SENTENCE, VIEWS
@@ -72,7 +72,7 @@ class LedgerQuery:
                 self._has_facts = all(segments.values())
             else:
                 for each in places.values():
-                    stack.enter_context(being_read(each) if each.is_dir() else nullcontext())
+                    stack.enter_context(being_read_if_any(each))
                 segments = {name: segments_of(each) for name, each in places.items()}
                 self._files = [file for each in segments.values() for file in each]
             self._database: DuckDBPyConnection = _opened(scratch)
