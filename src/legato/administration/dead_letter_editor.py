@@ -20,6 +20,7 @@ EDITED_BY = "legato_edited_by"
 EDITED_FROM = "legato_edited_from"
 FLOW_MESSAGE_ID = "legato_message_id"
 DUPLICATE_ID = "_AMQ_DUPL_ID"
+_DIGITS_MAX = 9
 LEFT_OUT = (DUPLICATE_ID, DELIVERY_COUNT)
 """Properties that an edited message has not: it is another one."""
 SELECTED_WAIT_S = 5.0
@@ -54,7 +55,8 @@ def _replaced(body: Any, path: list[str], value: Any, whole: str) -> Any:
                 f"{whole} leads nowhere: there is no {first!r} among {', '.join(map(str, body)) or 'nothing'}."
             )
         return {**body, first: _replaced(body.get(first), rest, value, whole)}
-    if isinstance(body, list) and first.isdecimal() and int(first) < len(body):
+    # Python refuses to read a number of thousands of digits.
+    if isinstance(body, list) and first.isdecimal() and len(first) <= _DIGITS_MAX and int(first) < len(body):
         changed = list(body)
         changed[int(first)] = _replaced(body[int(first)], rest, value, whole)
         return changed

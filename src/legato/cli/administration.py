@@ -8,6 +8,7 @@ import typer
 
 from legato.cli.confirmation import confirm, messages
 from legato.cli.management import request, rows
+from legato.cli.options import a_text
 from legato.cli.output import say, say_json
 from legato.quoting import quoted
 
@@ -16,11 +17,11 @@ def not_empty(name: str) -> str:
     """The name that was given: an empty one, as of a variable of the shell that is not set, names nothing.
 
     Raises:
-        typer.BadParameter: it is empty.
+        typer.BadParameter: it is empty, or no text in UTF-8.
     """
     if not name:
         raise typer.BadParameter("it is empty")
-    return name
+    return a_text(name)
 
 
 NameArgument = Annotated[
@@ -30,7 +31,10 @@ NameArgument = Annotated[
 PatternArgument = Annotated[
     str,
     typer.Argument(
-        metavar="[PATTERN]", help="Only names that match: * is one word, # is any number of words.", show_default=False
+        metavar="[PATTERN]",
+        help="Only names that match: * is one word, # is any number of words.",
+        show_default=False,
+        callback=a_text,
     ),
 ]
 

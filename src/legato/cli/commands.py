@@ -19,6 +19,7 @@ _BETWEEN_EXAMPLES = re.compile(r"; (?=(?:legato|seq|echo) )")
 F = TypeVar("F", bound=Callable[..., Any])
 
 _COMMANDS_LISTED_MAX = 12
+_INTEGER_MOST = (1 << 63) - 1
 _OF_ALL = ("--version", "--install-completion")
 """Options of `legato` itself."""
 
@@ -84,7 +85,17 @@ class CommandGroup(TyperGroup):
 
 
 class _Command(TyperCommand):
-    """A command whose usage names required arguments as they are entered: `QUEUE`, not `{QUEUE}`."""
+    """A command whose usage names required arguments as they are entered: `QUEUE`, not `{QUEUE}`; its whole numbers
+    have at most 64 bits, as those of wires, files and iterators."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """See `TyperCommand`."""
+        rest = super().parse_args(ctx, args)
+        for parameter in self.params:
+            value = ctx.params.get(parameter.name)
+            if isinstance(value, int) and abs(value) > _INTEGER_MOST:
+                raise typer.BadParameter("it has more than 64 bits", ctx=ctx, param=parameter)
+        return rest
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
         """See `TyperCommand`."""

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from legato.cli.commands import Commands
-from legato.cli.options import URL_DEFAULT, JsonOption, UrlOption, finite
+from legato.cli.options import URL_DEFAULT, JsonOption, UrlOption, a_text, finite
 from legato.cli.output import say, say_lines
 from legato.errors import ConfigError, JMSError
 from legato.quoting import quoted, sentence
@@ -40,7 +40,10 @@ app = Commands(
 LettersArgument = Annotated[
     str,
     typer.Argument(
-        metavar="QUEUE", help="Dead-letter queue, or the queue that its messages came from.", show_default=False
+        metavar="QUEUE",
+        help="Dead-letter queue, or the queue that its messages came from.",
+        show_default=False,
+        callback=a_text,
     ),
 ]
 NamesArgument = Annotated[

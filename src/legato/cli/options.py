@@ -28,6 +28,19 @@ def a_number(value: float) -> float:
     return value
 
 
+def a_text(value: str) -> str:
+    """The text that was given: bytes that are none come as surrogates, which no wire and no file takes.
+
+    Raises:
+        typer.BadParameter: it is none.
+    """
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise typer.BadParameter("it is no text in UTF-8") from None
+    return value
+
+
 def finite(value: float) -> float:
     """The number that was given.
 
@@ -54,7 +67,9 @@ UrlOption = Annotated[
         callback=_keep_context,
     ),
 ]
-QueueArgument = Annotated[str, typer.Argument(metavar="QUEUE", help="The queue's name.", show_default=False)]
+QueueArgument = Annotated[
+    str, typer.Argument(metavar="QUEUE", help="The queue's name.", show_default=False, callback=a_text)
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 StoreOption = Annotated[
     Path | None,

@@ -12,7 +12,7 @@ from legato.cli.administration import NameArgument, PatternArgument, list_nodes,
 from legato.cli.commands import Commands
 from legato.cli.confirmation import DryRunOption, YesOption, confirm, confirm_on_terminal, messages
 from legato.cli.management import request
-from legato.cli.options import URL_DEFAULT, JsonOption, UrlOption
+from legato.cli.options import URL_DEFAULT, JsonOption, UrlOption, a_text
 from legato.errors import ConfigError, JMSError
 from legato.quoting import quoted
 
@@ -87,7 +87,11 @@ def move(
     selector: Annotated[
         str,
         typer.Option(
-            "--selector", help="Only messages that match this selector.", metavar="SELECTOR", show_default=False
+            "--selector",
+            help="Only messages that match this selector.",
+            metavar="SELECTOR",
+            show_default=False,
+            callback=a_text,
         ),
     ] = "",
     limit: Annotated[int, typer.Option("--limit", help="At most N messages; 0: all.", min=0)] = 0,
@@ -164,7 +168,11 @@ def export(
     selector: Annotated[
         str,
         typer.Option(
-            "--selector", help="Only messages that match this selector.", metavar="SELECTOR", show_default=False
+            "--selector",
+            help="Only messages that match this selector.",
+            metavar="SELECTOR",
+            show_default=False,
+            callback=a_text,
         ),
     ] = "",
     file_format: FileFormat = None,

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from legato.cli.options import URL_DEFAULT, QueueArgument, UrlOption
+from legato.cli.options import URL_DEFAULT, QueueArgument, UrlOption, a_text
 from legato.cli.output import say
 from legato.errors import JMSError
 from legato.quoting import quoted
@@ -153,4 +153,4 @@ def parse_property(given: str) -> tuple[str, str]:
     name, equals, value = given.partition("=")
     if not name or not equals:
         raise typer.BadParameter(f"--property wants NAME=VALUE, not {given!r}")
-    return name, value
+    return name, a_text(value)

@@ -209,8 +209,10 @@ def find_story(directory: Path, search: StorySearch) -> None:
 
 def _named_by_queue(search: StorySearch, paths: Sequence[Path]) -> set[tuple[int, int]]:
     """The place that `NAME/SEQ` names, in the last queue of that name; none if there was none."""
+    from legato.spark.auditor.story_words import is_number
+
     queue, slash, seq = search.message.rpartition("/")
-    if not (queue and slash and seq.isdigit()):
+    if not (queue and slash and is_number(seq)):
         return set()
     created = _scan(search, paths, queue=queue)
     return {(max(row["queue"] for row in created), int(seq))} if created else set()

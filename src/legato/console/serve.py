@@ -172,6 +172,7 @@ def prepare(options: Options, announce: Callable[[str], None]) -> tuple[Server, 
     has_login = bool(uri.user or own.password_file or own.token_file or own.tls_cert_file)
     if not is_loopback and not has_login:
         log.debug("whoever reaches the console has what the broker gives to those who do not log in")
+    _see_readable(options.certificate, options.key)
     listening = bind(host, port)
     port = listening.getsockname()[1]
     tls = bool(options.certificate)
@@ -196,12 +197,31 @@ def prepare(options: Options, announce: Callable[[str], None]) -> tuple[Server, 
         ssl_keyfile=options.key or None,
         ws="none",
     )
+    try:
+        config.load()
+    except OSError as error:
+        listening.close()
+        files = " and ".join(filter(None, (options.certificate, options.key)))
+        raise ConfigError(
+            f"--certificate and --key: no certificate in PEM with its private key in {files} ({error})."
+        ) from None
     shown = f"[{host}]" if ":" in host else host
     query = f"?token={settings.token}" if settings.token else ""
     address = (
         f"http{'s' if tls else ''}://{shown}:{port}/queues{query}" if query else f"http{'s' * tls}://{shown}:{port}/"
     )
     return Server(config, settings.closing, lambda: announce(address)), listening
+
+
+def _see_readable(certificate: str, key: str) -> None:
+    if key and not certificate:
+        raise ConfigError("--key is that of a certificate: give --certificate too.")
+    for option, file in (("--certificate", certificate), ("--key", key)):
+        try:
+            if file:
+                Path(file).read_bytes()
+        except OSError as error:
+            raise ConfigError(f"Cannot read {option} {file}: {error.strerror}.") from None
 
 
 def _end_with_input(server: Server) -> None:

@@ -173,6 +173,9 @@ def test_the_command_prints_its_address_serves_and_ends_quietly_at_ctrl_c(tmp_pa
         (("--listen", "nowhere"), "give HOST:PORT"),
         (("--listen", f"localhost:{'9' * 5000}"), "give HOST:PORT"),
         (("--url", "http://localhost"), "begins with amqp://"),
+        (("--key", "key.pem"), "give --certificate too"),
+        (("--certificate", "/nowhere.pem"), "Cannot read --certificate /nowhere.pem: No such file or directory"),
+        (("--certificate", __file__, "--key", __file__), f"no certificate in PEM with its private key in {__file__}"),
     ],
 )
 def test_a_mistake_in_the_command_is_told_in_a_sentence(options: tuple[str, ...], sentence: str) -> None:

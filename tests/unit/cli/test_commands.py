@@ -47,6 +47,39 @@ def test_what_is_suggested_helps_or_nothing_is(words: str, said: str) -> None:
     assert said in error_of(words)
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        "browse tea --count 9223372036854775808",
+        "receive tea --count 9223372036854775808",
+        "ledger query sql --rows 9223372036854775808",
+        "drill --seed -9223372036854775808",
+    ],
+)
+def test_whole_numbers_have_at_most_64_bits(words: str) -> None:
+    """`islice` ended the commands with a stack trace."""
+    assert "it has more than 64 bits" in error_of(words)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "send {} tea",
+        "receive {}",
+        "browse {}",
+        "queue show {}",
+        "queues {}",
+        "dlq show {} ID:1",
+        "story {}",
+        "queue move a b --selector {}",
+        "send a tea --property x={}",
+    ],
+)
+def test_bytes_that_are_no_text_name_nothing(words: str) -> None:
+    """They ended the client library's thread with a stack trace."""
+    assert "it is no text in UTF-8" in error_of(words.format("\udcff"))
+
+
 def test_every_group_of_commands_suggests_in_the_same_way() -> None:
     """`typer.Typer(...)` without `cls` would suggest as Typer does."""
     [root, *below] = groups(get_command(app))

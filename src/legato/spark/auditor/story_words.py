@@ -14,6 +14,9 @@ Fact = Any
 Place = tuple[int, int]
 """The number of a queue, and the place in it."""
 
+_QUEUE_DIGITS_MAX, _SEQ_DIGITS_MAX = 9, 18
+"""Of 32 and of 64 bits."""
+
 LIVES = (
     "MessageStored",
     "MessagePublished",
@@ -204,8 +207,13 @@ def _clock(time_us: int | None) -> str:
 
 def named_by_numbers(message: str) -> set[Place]:
     """The place that `QUEUE/SEQ` names; none if it is an id."""
-    queue, slash, seq = message.partition("/")
-    return {(int(queue), int(seq))} if slash and queue.isdigit() and seq.isdigit() else set()
+    queue, _, seq = message.partition("/")
+    return {(int(queue), int(seq))} if is_number(queue, _QUEUE_DIGITS_MAX) and is_number(seq) else set()
+
+
+def is_number(text: str, digits_max: int = _SEQ_DIGITS_MAX) -> bool:
+    """Whether a text is the number of a queue or a message, as the ledger has them."""
+    return text.isascii() and text.isdecimal() and len(text) <= digits_max
 
 
 def key_of(row: Fact) -> tuple[Any, ...]:
