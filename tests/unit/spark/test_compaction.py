@@ -25,8 +25,11 @@ from legato.spark.ledger.trimming import trim
 from legato.spark.query.ledger_query import LedgerQuery
 from legato.store.memory import MemoryStore
 from tests.spark.history import history, news_history
+from tests.support.small_disk import small_disk
 from tests.unit.spark.test_segments import grow, seqs_in
 
+DISK_BYTES = 4 << 20
+ROOM_BYTES = 8 << 10
 RECORDS = [*history(), *history()]
 
 
@@ -166,6 +169,22 @@ def test_a_compaction_killed_at_any_step_loses_and_doubles_nothing(tmp_path: Pat
         if not was_killed:
             break
     assert step > 10, "it has so many steps"
+
+
+@pytest.mark.parametrize("change", [compact, lambda ledger: trim(ledger, 1 << 62)], ids=["compact", "trim"])
+def test_one_that_fails_on_a_full_disk_leaves_the_room_that_it_found(
+    tmp_path: Path, change: Callable[[Path], object]
+) -> None:
+    """The store is on that disk, too, mostly: what a compaction had written kept it full."""
+    with small_disk(tmp_path / "disk", DISK_BYTES) as disk:
+        ledger = ledger_of(disk.path / "ledger")
+        disk.fill()
+        disk.leave(ROOM_BYTES)
+        names = {path.name for path in ledger.iterdir()}
+        with pytest.raises(OSError, match="No space left"):
+            change(ledger)
+        left = {path.name for path in ledger.iterdir()} - names
+        assert {name for name in left if not name.endswith(".lock")} == set()
 
 
 def test_an_exporter_goes_on_after_and_beside_a_compaction(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -128,14 +128,21 @@ def changing(ledger: Path, tell: Callable[[str], object]) -> Iterator[None]:
     if lock is None:
         raise ConfigError(f"Another compaction or trim of {ledger} is at work: let it finish.")
     try:
-        for leftover in ledger.glob(f"{COMPACTING_PREFIX}*"):
-            leftover.unlink()
+        _remove_unfinished(ledger)
         if gone := superseded(spans(ledger)):
             with alone_with(ledger, tell):
                 remove(ledger, [ledger / span.file_name for span in gone])
         yield
     finally:
+        with suppress(OSError):
+            # Of one that failed: on a full disk its room is wanted.
+            _remove_unfinished(ledger)
         os.close(lock)
+
+
+def _remove_unfinished(ledger: Path) -> None:
+    for unfinished in ledger.glob(f"{COMPACTING_PREFIX}*"):
+        unfinished.unlink()
 
 
 def _merge(ledger: Path, merge: Merge, tell: Callable[[str], object]) -> None:
