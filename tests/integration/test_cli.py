@@ -13,6 +13,7 @@ import pytest
 from legato.cli import main
 from legato.testing import BrokerPair, broker_pair
 from tests.support.forked_process import run_legato
+from tests.support.server import free_port
 
 
 @pytest.fixture(scope="module")
@@ -244,6 +245,18 @@ def test_every_command_explains_itself_with_an_example() -> None:
         answer = legato(None, command, "--help")
         assert answer.returncode == 0
         assert "Example" in answer.stdout, command
+
+
+@pytest.mark.parametrize("closed", ["<&-", "2>&-", "<&- 2>&-"])
+def test_a_broker_serves_with_standard_streams_closed(tmp_path: Path, closed: str) -> None:
+    """libuv aborted it: sockets of its had the numbers of standard streams."""
+    program = [sys.executable, "-m", "legato.cli", "serve", "--store", str(tmp_path / "store"), "--no-ledger"]
+    command = ["/bin/sh", "-c", f'exec "$@" {closed}', "sh", *program, "--listen", f"localhost:{free_port()}"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "active epoch=1\n"
+        process.terminate()
+    assert process.returncode == 0
 
 
 WHAT_HELP_LOADS = """

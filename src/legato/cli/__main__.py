@@ -6,6 +6,6 @@ from pathlib import Path
 # Started by its path, a script has its own directory first among those of its imports: our `queue` would hide Python's.
 sys.path[:] = [entry for entry in sys.path if Path(entry).resolve() != Path(__file__).resolve().parent]
 
-from legato.cli.main import main  # noqa: E402
+from legato.cli.entry import main  # noqa: E402
 
 main()
