@@ -120,6 +120,7 @@ class Flows(ServiceInitiator):
         Raises:
             ValueError: an endpoint has no last stage.
             ConfigError: a stage wants a database and the service has none.
+            FlowError: it has been started, and was not stopped since.
             JMSError: no broker can be reached.
         """
         self._begin()
@@ -135,6 +136,8 @@ class Flows(ServiceInitiator):
             raise
 
     def _begin_work(self) -> None:
+        if any(worker.was_started for worker in self._workers):
+            raise FlowError("The service has been started: call stop() before it is started again.")
         self.resume()
         self._begin_tracing()
         levels = self._check_stages()

@@ -108,6 +108,23 @@ def test_a_service_that_is_started_again_has_replies(make_flows: Callable[..., F
         assert flows.stop()
 
 
+def test_a_service_that_was_started_says_so_and_goes_on(make_flows: Callable[..., Flows]) -> None:
+    """`start()` raised a `RuntimeError` of a thread's, and left another consumer at the broker each time."""
+    flows = make_flows(policy=Policy(concurrency=1))
+
+    @flows.single("Shop.sell")
+    def sell(context: Context[None], item: str) -> str:
+        return f"{item} sold"
+
+    flows.start()
+    sessions = len(flows.connection()._sessions)
+    with pytest.raises(FlowError, match="has been started"):
+        flows.start()
+    assert len(flows.connection()._sessions) == sessions
+    assert flows.request("Shop.sell", "tea", trace_id="tea", reply=str, timeout_s=WAIT_S).result() == "tea sold"
+    assert flows.stop()
+
+
 def test_a_service_whose_connection_gave_up_works_again_when_there_is_a_broker(tmp_path: Path) -> None:
     """Its workers tried again for ever, with the connection that was gone for good."""
     with server(tmp_path / "store") as lost:
