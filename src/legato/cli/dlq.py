@@ -5,6 +5,7 @@ from __future__ import annotations
 import getpass
 import os
 import shlex
+import signal
 import socket
 import subprocess
 import sys
@@ -445,19 +446,38 @@ def _who() -> str:
 
 
 def _in_editor(body: Any) -> Any:
-    editor = os.environ.get("VISUAL") or os.environ.get("EDITOR")
-    if not editor and not sys.stdin.isatty():
+    [*editors] = filter(str.strip, (os.environ.get(name, "") for name in ("VISUAL", "EDITOR")))
+    if not editors and not sys.stdin.isatty():
         raise ConfigError("There is no terminal for an editor: give the new body with --set or --file.")
-    editor = editor or "vi"
+    editor = editors[0] if editors else "vi"
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory) / "body.json"
         path.write_text(_pretty(body), encoding="utf-8")
-        if code := subprocess.run([*shlex.split(editor), str(path)], check=False).returncode:
+        try:
+            with _interrupts_are_the_editors():
+                code = subprocess.run([*shlex.split(editor), str(path)], check=False).returncode
+        except (OSError, ValueError) as error:
+            why = error.strerror if isinstance(error, OSError) else error
+            raise ConfigError(
+                f"The editor {quoted(editor)} cannot be started: {why}. Name another one in VISUAL or EDITOR, or give "
+                "the new body with --set or --file."
+            ) from None
+        if code:
             raise JMSError(f"{editor} ended with code {code}: nothing was changed.")
         new = _read(path)
     if isinstance(body, str) and isinstance(new, str) and not body.endswith("\n"):
         return new.removesuffix("\n")  # Editors end a text with one.
     return new
+
+
+@contextmanager
+def _interrupts_are_the_editors() -> Iterator[None]:
+    """Ctrl-C in an editor goes to this process too: it would kill the editor, and delete what is written there."""
+    before = signal.signal(signal.SIGINT, lambda *_: None)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 @contextmanager

@@ -19,7 +19,9 @@ from typer.testing import CliRunner, Result
 from legato.cli.main import app
 from legato.client import BytesMessage, ConnectionFactory, Message, Queue, TextMessage, Topic
 from legato.client.management import rows
+from legato.errors import ConfigError
 from legato.flows import Context, Flows, Policy
+from legato.quoting import quoted
 from tests.integration.client.calling import until
 from tests.integration.flows.test_service import WAIT_S
 from tests.support.broker import BrokerPair
@@ -338,6 +340,29 @@ def test_what_was_written_in_an_editor_is_kept_if_it_cannot_be_used(
     dlq("edit", name, ordered, "--file", found[1])
     assert "stays as it is" in edit(plain, "echo >> $1").stdout, "editors end a text with a newline"
     assert sorted(str(message.body) for message in waiting(calm_pair.url, f"DLQ.{name}")) == ["tea", '{"pounds": 3}']
+
+
+def test_an_interrupt_in_the_editor_is_the_editors(
+    dlq: Dlq, calm_pair: BrokerPair, prefix: str, tmp_path: Path
+) -> None:
+    """Ctrl-C goes to both processes of a terminal: the command killed the editor, and deleted what was written."""
+    name, editor = f"{prefix}interrupted", tmp_path / "editor"
+    bury(calm_pair.url, name, "tea")
+    editor.write_text('#!/bin/sh\nkill -INT $PPID\necho milk > "$1"\n')
+    editor.chmod(0o700)
+    assert "is changed" in dlq("edit", name, "ID:", env={"EDITOR": str(editor), "VISUAL": " "}).stdout
+    assert [message.body for message in waiting(calm_pair.url, f"DLQ.{name}")] == ["milk"]
+
+
+@pytest.mark.parametrize(("editor", "why"), [("no-such-editor", "No such file"), ("'", "No closing quotation")])
+def test_an_editor_that_cannot_be_started_is_named(
+    dlq: Dlq, calm_pair: BrokerPair, prefix: str, editor: str, why: str
+) -> None:
+    name = f"{prefix}editors"
+    bury(calm_pair.url, name, "tea")
+    error = dlq("edit", name, "ID:", env={"EDITOR": editor, "VISUAL": ""}, code=1).exception
+    assert isinstance(error, ConfigError)
+    assert f"The editor {quoted(editor)} cannot be started: {why}" in str(error)
 
 
 def test_who_has_no_name_on_the_machine_repairs_all_the_same(
