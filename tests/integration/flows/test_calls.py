@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import queue
+import threading
 import time
 from collections.abc import Callable
 from typing import Any
@@ -24,6 +25,7 @@ from legato.flows import (
     RefuseMessage,
     Request,
 )
+from legato.flows.stages.worker import StageWorker
 from legato.testing import broker
 from tests.integration.client.calling import until
 from tests.integration.flows.test_service import WAIT_S
@@ -77,6 +79,35 @@ def test_a_future_hears_that_its_flow_failed_and_when_its_time_is_up(make_flows:
         flows.request("Orders.refuse", "tea", trace_id="order:3", timeout_s=WAIT_S).result()
     with pytest.raises(FlowTimeoutError, match=r"Nobody.there did not reply within 0.01 s.*trace order:4"):
         flows.request("Nobody.there", "tea", trace_id="order:4", timeout_s=0.01).result()
+
+
+def test_a_reply_to_a_process_that_has_ended_costs_the_stage_nothing(make_flows: MakeFlows) -> None:
+    """It had replied there before: its session was lost with the reply, and the work done once more."""
+    flows, other = make_flows(policy=FEW), make_flows()
+    began, go_on, runs = threading.Event(), threading.Event(), list[str]()
+
+    @flows.single("Shop.sell")
+    def sell(context: Context[None], item: str) -> str:
+        runs.append(item)
+        if item == "milk":
+            began.set()
+            assert go_on.wait(WAIT_S)
+        return f"{item} sold"
+
+    flows.start()
+    [worker] = flows._workers
+    assert isinstance(worker, StageWorker)
+    assert other.request("Shop.sell", "tea", trace_id="tea", reply=str, timeout_s=WAIT_S).result() == "tea sold"
+    other.request("Shop.sell", "milk", trace_id="milk", reply=str, timeout_s=WAIT_S)
+    assert began.wait(WAIT_S)
+    [producer] = worker._messaging._sender._producers.values()
+    route = producer._route
+    assert route is not None
+    other.stop()
+    until(lambda: route.end.closed)
+    go_on.set()
+    assert flows.request("Shop.sell", "salt", trace_id="salt", reply=str, timeout_s=WAIT_S).result() == "salt sold"
+    assert runs == ["tea", "milk", "salt"]
 
 
 def test_while_no_broker_is_there_futures_time_out_and_the_service_stops() -> None:

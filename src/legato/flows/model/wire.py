@@ -237,14 +237,20 @@ class Sender:
         Raises:
             JMSError: the broker refused it.
         """
-        envelope = outgoing.envelope
+        to = destination_of(outgoing.envelope.to, outgoing.reach, self._prefix)
         try:
-            producer = self._producer(destination_of(envelope.to, outgoing.reach, self._prefix))
+            self._send(outgoing, to, once)
         except InvalidDestinationError:
             if outgoing.reach is not Reach.ADDRESS:
                 raise
-            logger.info("Flow %s: nobody waits for its reply any more.", quoted(envelope.trace_id))
-            return
+            # It may have been there for an earlier one.
+            if (known := self._producers.pop(to, None)) is not None:
+                known.close()
+            logger.info("Flow %s: nobody waits for its reply any more.", quoted(outgoing.envelope.trace_id))
+
+    def _send(self, outgoing: Outgoing, to: Destination, once: bool) -> None:
+        envelope = outgoing.envelope
+        producer = self._producer(to)
         message = as_message(outgoing)
         if outgoing.reach is Reach.ANSWERS:
             # One at a time works on the answers to a join.
