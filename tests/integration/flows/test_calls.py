@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from legato.client import ConnectionFactory, Queue, TextMessage
+from legato.client import ConnectionFactory, Queue, TextMessage, management
 from legato.flows import (
     Answers,
     Context,
@@ -108,6 +108,20 @@ def test_a_reply_to_a_process_that_has_ended_costs_the_stage_nothing(make_flows:
     go_on.set()
     assert flows.request("Shop.sell", "salt", trace_id="salt", reply=str, timeout_s=WAIT_S).result() == "salt sold"
     assert runs == ["tea", "milk", "salt"]
+
+
+def test_a_flow_begins_at_a_stage_whose_queue_was_deleted_since(make_flows: MakeFlows, prefix: str) -> None:
+    """The first `send()` after that raised, over the link to the former queue."""
+    flows = make_flows()
+    flows.send("Shop.sell", "tea", trace_id="tea")
+    [(_, sender)] = flows._initiator._free
+    [producer] = sender._producers.values()
+    route = producer._route
+    assert route is not None
+    management.request(flows.url, "delete", "queue", f"{prefix}Shop.sell")
+    until(lambda: route.end.closed)
+    flows.send("Shop.sell", "milk", trace_id="milk")
+    assert management.request(flows.url, "read", "queue", f"{prefix}Shop.sell")["depth"] == 1
 
 
 def test_while_no_broker_is_there_futures_time_out_and_the_service_stops() -> None:

@@ -241,12 +241,14 @@ class Sender:
         try:
             self._send(outgoing, to, once)
         except InvalidDestinationError:
-            if outgoing.reach is not Reach.ADDRESS:
-                raise
-            # It may have been there for an earlier one.
             if (known := self._producers.pop(to, None)) is not None:
+                # It was deleted since. It may be there again, or be made by this.
                 known.close()
-            logger.info("Flow %s: nobody waits for its reply any more.", quoted(outgoing.envelope.trace_id))
+                self.send(outgoing, once=once)
+            elif outgoing.reach is Reach.ADDRESS:
+                logger.info("Flow %s: nobody waits for its reply any more.", quoted(outgoing.envelope.trace_id))
+            else:
+                raise
 
     def _send(self, outgoing: Outgoing, to: Destination, once: bool) -> None:
         envelope = outgoing.envelope
