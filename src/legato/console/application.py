@@ -6,6 +6,7 @@ import asyncio
 import hmac
 import logging
 import secrets
+import ssl
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -216,7 +217,10 @@ class Console:
             raise _LoginRefused("There were too many wrong passwords. Try again in a minute.", 429)
         try:
             secret, _visit = await run_in_threadpool(self._visits.begin, user, values.get("password", ""))
-        except JMSSecurityError:
+        except JMSSecurityError as error:
+            if isinstance(error.linked, ssl.SSLError):
+                # No password was sent.
+                raise _LoginRefused(str(error), 503) from None
             now_s = time.monotonic()
             self._back_off.fail(address, user, now_s)
             self._back_off_in_all.fail("", user, now_s)

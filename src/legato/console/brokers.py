@@ -25,7 +25,7 @@ ANY_HOST = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]", "::": "[::1]"}
 _BEGIN, _END = "-----BEGIN CERTIFICATE-----", "-----END CERTIFICATE-----"
 
 
-@dataclass(frozen=True)
+@dataclass
 class Brokers:
     """Where brokers are.
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 import asyncio
 import hashlib
+import json
 import logging
-import os
 import signal
 import socket
 import ssl
@@ -65,9 +65,9 @@ class Options:
 class Server(uvicorn.Server):
     """As uvicorn's, but it says when it serves, ends streams of events at once, and takes a renewed certificate."""
 
-    def __init__(self, config: uvicorn.Config, closing: asyncio.Event, started: Callable[[], None]) -> None:
+    def __init__(self, config: uvicorn.Config, settings: Settings, started: Callable[[], None]) -> None:
         super().__init__(config)
-        self._closing = closing
+        self._brokers, self._closing = settings.brokers, settings.closing
         self._tell = started
         self._loop: asyncio.AbstractEventLoop | None = None
         self._looking: asyncio.Task[None] | None = None
@@ -77,7 +77,8 @@ class Server(uvicorn.Server):
         self._loop = asyncio.get_running_loop()
         await super().startup(sockets)
         if self.config.ssl is not None:
-            self._looking = self._loop.create_task(self._look_at_certificate(self.config.ssl))
+            seen = _content_of(str(self.config.ssl_certfile), str(self.config.ssl_keyfile))
+            self._looking = self._loop.create_task(self._look_at_certificate(self.config.ssl, seen))
         self._tell()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
@@ -87,12 +88,12 @@ class Server(uvicorn.Server):
             self._looking.cancel()
         await super().shutdown(sockets)
 
-    async def _look_at_certificate(self, context: ssl.SSLContext) -> None:
+    async def _look_at_certificate(self, context: ssl.SSLContext, seen: tuple[bytes, ...]) -> None:
         """Show a renewed certificate to who comes from then on; one that cannot be used, when it can."""
-        certificate, key = str(self.config.ssl_certfile), str(self.config.ssl_keyfile)
-        seen = told = _content_of(certificate, key)
+        told = seen
         while True:
             await asyncio.sleep(LOOK_AT_CERTIFICATE_EVERY_S)
+            certificate, key = str(self.config.ssl_certfile), str(self.config.ssl_keyfile)
             found = _content_of(certificate, key)
             if found == seen:
                 continue
@@ -107,6 +108,17 @@ class Server(uvicorn.Server):
                 continue
             seen = found
             log.info("= the console has its certificate anew")
+
+    def renew(self, pinned: str, certificate: str = "", key: str = "") -> None:
+        """Certificates are in other files from now on; from any thread.
+
+        Args:
+            pinned: as `Options` has it.
+            certificate, key: likewise; empty: they are where they were.
+        """
+        self._brokers.pinned = pinned
+        if certificate and key:
+            self.config.ssl_certfile, self.config.ssl_keyfile = certificate, key
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -153,7 +165,7 @@ def serve(options: Options, announce: Callable[[str], None], *, while_input: boo
     """
     server, listening = prepare(options, announce)
     if while_input:
-        threading.Thread(target=_end_with_input, args=(server,), name="watch input", daemon=True).start()
+        threading.Thread(target=_follow_input, args=(server,), name="watch input", daemon=True).start()
     with listening:
         server.run(sockets=[listening])
 
@@ -210,7 +222,7 @@ def prepare(options: Options, announce: Callable[[str], None]) -> tuple[Server, 
     address = (
         f"http{'s' if tls else ''}://{shown}:{port}/queues{query}" if query else f"http{'s' * tls}://{shown}:{port}/"
     )
-    return Server(config, settings.closing, lambda: announce(address)), listening
+    return Server(config, settings, lambda: announce(address)), listening
 
 
 def _see_readable(certificate: str, key: str) -> None:
@@ -224,10 +236,12 @@ def _see_readable(certificate: str, key: str) -> None:
             raise ConfigError(f"Cannot read {option} {file}: {error.strerror}.") from None
 
 
-def _end_with_input(server: Server) -> None:
-    """The parent's end of our input closes when it ends, however it does."""
-    while os.read(0, 1024):
-        pass
+def _follow_input(server: Server) -> None:
+    """Each line names files; see `Server.renew`. The parent's end of our input closes when it ends, however it does."""
+    # Without a buffer, whose lock this thread would have when the process ends.
+    with open(0, "rb", buffering=0, closefd=False) as lines:
+        for line in lines:
+            server.renew(**json.loads(line))
     server.end()
 
 

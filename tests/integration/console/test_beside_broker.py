@@ -146,6 +146,34 @@ def test_a_console_beside_a_broker_with_tls_trusts_its_certificate_alone(tmp_pat
         visitor.client.close()
 
 
+def test_a_console_trusts_the_certificate_that_a_reload_names(tmp_path: Path) -> None:
+    """It trusted the one in the former file alone: nobody could log in until the broker was started again."""
+
+    def configured(name: str) -> str:
+        own = trustme.CA().issue_cert("brokers.example")
+        own.cert_chain_pems[0].write_to_path(tmp_path / f"{name}.pem")
+        own.private_key_pem.write_to_path(tmp_path / f"{name}-key.pem")
+        (tmp_path / f"{name}-key.pem").chmod(0o600)
+        files = f'certificate = "{tmp_path / name}.pem"\nkey = "{tmp_path / name}-key.pem"'
+        return f"[tls]\n{files}\n[http]\nconsole = true\n"
+
+    (tmp_path / "store").mkdir(mode=0o700)
+    add(tmp_path / "store" / "users", "ann", "secret")
+    config = tmp_path / "legato.toml"
+    config.write_text(configured("first"))
+    with server(tmp_path / "store", "--config", str(config)) as process:
+        visitor = Visitor(console_of(process))
+        assert "Waiting" in visitor.log_in("ann", "secret")
+        config.write_text(configured("second"))
+        process.signal(signal.SIGHUP)
+        process.wait_for_log("settings of addresses and users were read again")
+        until_s = time.monotonic() + WAIT_S
+        while "Waiting" not in (told := Visitor(visitor.address).log_in("ann", "secret")):
+            assert time.monotonic() < until_s, told
+            time.sleep(0.1)
+        visitor.client.close()
+
+
 def test_a_console_that_others_can_reach_needs_tls(tmp_path: Path) -> None:
     environment = {"LEGATO_HTTP_CONSOLE": "true", "LEGATO_HTTP_CONSOLE_LISTEN": "0.0.0.0:8080"}
     config = load(store=tmp_path, environment=environment)

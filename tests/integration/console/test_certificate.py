@@ -14,26 +14,32 @@ import pytest
 import trustme
 
 from legato.console import serve
-from legato.console.serve import Options, prepare
+from legato.console.serve import Options, Server, prepare
 
 WAIT_S = 60.0
 
 
 @contextmanager
-def console(certificate: Path, key: Path) -> Iterator[int]:
-    """A console at a port; no broker is asked before somebody looks at a page."""
+def running(options: Options) -> Iterator[tuple[Server, int]]:
+    """A console and its port; no broker is asked before somebody looks at a page."""
     started = threading.Event()
-    options = Options("amqp://localhost:1", certificate=str(certificate), key=str(key))
-    running, listening = prepare(options, lambda address: started.set())
+    server, listening = prepare(options, lambda address: started.set())
     with listening:
-        thread = threading.Thread(target=running.run, kwargs={"sockets": [listening]})
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
         thread.start()
         try:
             assert started.wait(WAIT_S)
-            yield listening.getsockname()[1]
+            yield server, listening.getsockname()[1]
         finally:
-            running.end()
+            server.end()
             thread.join(WAIT_S)
+
+
+@contextmanager
+def console(certificate: Path, key: Path) -> Iterator[int]:
+    """The port of a console with a certificate."""
+    with running(Options("amqp://localhost:1", certificate=str(certificate), key=str(key))) as (_, port):
+        yield port
 
 
 def eventually(holds: Callable[[], bool]) -> None:
@@ -75,3 +81,19 @@ def test_a_renewed_certificate_is_shown_and_one_that_cannot_be_used_is_not(
         eventually(lambda: shown() != before)
         assert shown().strip() == second.cert_chain_pems[0].bytes().decode().strip()
     assert caplog.text.count("cannot be used") == 1
+
+
+def test_a_certificate_in_another_file_is_shown_from_then_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A reload of the broker that named other files left the console with the former ones."""
+    monkeypatch.setattr(serve, "LOOK_AT_CERTIFICATE_EVERY_S", 0.01)
+    files = []
+    for name in ("first", "second"):
+        issued = trustme.CA().issue_cert("localhost")
+        issued.cert_chain_pems[0].write_to_path(tmp_path / f"{name}.pem")
+        issued.private_key_pem.write_to_path(tmp_path / f"{name}-key.pem")
+        files.append((str(tmp_path / f"{name}.pem"), str(tmp_path / f"{name}-key.pem")))
+    options = Options("amqp://localhost:1", certificate=files[0][0], key=files[0][1])
+    with running(options) as (server, port):
+        server.renew("", *files[1])
+        wanted = Path(files[1][0]).read_text().strip()
+        eventually(lambda: ssl.get_server_certificate(("127.0.0.1", port)).strip() == wanted)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib.util
+import json
 import logging
 import sys
 
@@ -17,6 +18,8 @@ log = logging.getLogger("legato.console")
 RESTART_DELAY_S = 5.0
 END_S = 3.0
 """A console that has not ended after so long is killed: its port is for the next one."""
+LOOK_AGAIN_S = 2.0
+"""So often is seen whether a reload has named other files."""
 NEEDED = ("starlette", "jinja2", "uvicorn")
 
 
@@ -50,6 +53,7 @@ class ConsoleProcess:
     async def _keep_running(self) -> None:
         while True:
             try:
+                files = self._files()
                 process = self._process = await asyncio.create_subprocess_exec(
                     *(sys.executable, "-m", "legato.console.serve", *self._options()),
                     stdin=asyncio.subprocess.PIPE,
@@ -60,11 +64,33 @@ class ConsoleProcess:
                 address = (await process.stdout.readline()).decode(errors="replace").strip()
                 if address:
                     log.info("= console at %s", sentence(address))
-                code = await process.wait()
+                code = await self._follow(process, files)
                 log.error("! the console ended with code %s; it starts again", code)
             except OSError as error:
                 log.error("! the console cannot be started: %s", error)
             await asyncio.sleep(RESTART_DELAY_S)
+
+    async def _follow(self, process: asyncio.subprocess.Process, files: dict[str, str]) -> int:
+        """Tell it of other files of certificates while it runs; returns its code when it has ended."""
+        ending = asyncio.ensure_future(process.wait())
+        while not (await asyncio.wait([ending], timeout=LOOK_AGAIN_S))[0]:
+            found = self._files()
+            if found != files and process.stdin is not None:
+                files = found
+                process.stdin.write(json.dumps(found).encode() + b"\n")
+        return ending.result()
+
+    def _files(self) -> dict[str, str]:
+        """Those of certificates, as `legato.console.serve` takes them; a reload may name others."""
+        tls = self._config.tls
+        return {"pinned": tls.certificate} | (
+            {"certificate": tls.certificate, "key": tls.key} if self._is_https else {}
+        )
+
+    @property
+    def _is_https(self) -> bool:
+        host, _ = self._config.console_address
+        return bool(self._config.tls.certificate) and not is_loopback(host) and host != "localhost"
 
     def _options(self) -> list[str]:
         config = self._config
@@ -72,10 +98,10 @@ class ConsoleProcess:
         options = ["--listen", f"[{host}]:{port}" if ":" in host else f"{host}:{port}"]
         own_host, own_port = config.host_and_port
         tls = bool(config.tls.certificate)
-        name = f"[{own_host}]" if ":" in own_host else own_host
+        shown = f"[{own_host}]" if ":" in own_host else own_host
         options += [
             "--url",
-            f"amqp{'s' * tls}://{name}:{own_port}",
+            f"amqp{'s' * tls}://{shown}:{own_port}",
             "--store",
             str(config.store_directory),
             "--members",
@@ -83,9 +109,8 @@ class ConsoleProcess:
         if config.ledger.enabled:
             options += ["--ledger", str(config.ledger_directory)]
         if tls:
-            options += ["--pinned", config.tls.certificate]
-            if not is_loopback(host) and host != "localhost":
-                options += ["--certificate", config.tls.certificate, "--key", config.tls.key]
+            for name, file in self._files().items():
+                options += [f"--{name}", file]
         if config.server.insecure:
             options.append("--insecure")
         return options
