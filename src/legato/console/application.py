@@ -8,6 +8,7 @@ import logging
 import secrets
 import ssl
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -38,6 +39,14 @@ log = logging.getLogger("legato.console")
 
 LIVE_EVERY_S = 2.0
 FORM_BYTES_MAX = 4 << 20
+FORMS_BYTES_MAX = 2 * FORM_BYTES_MAX
+"""Of all forms of one visit that are read at the same time."""
+LOGIN_BYTES_MAX = 16 << 10
+STREAMS_MAX = 32
+"""Pages of one visit that are kept up to date."""
+ASK_AGAIN_AFTER_S = 1.0
+"""That a login is needed, or that no broker can be reached, is believed for so long: who has no visit may ask as often
+as it likes."""
 LOGINS_MAX = 4
 """Attempted at the same time."""
 LOGINS_WAITING_MAX = 32
@@ -125,6 +134,12 @@ class Console:
         self._ledger = Ledger(settings.ledger) if settings.ledger is not None else None
         self._logins = asyncio.Semaphore(LOGINS_MAX)
         self._logins_waiting = 0
+        self._beginning = asyncio.Lock()
+        self._not_begun: tuple[float, JMSError] | None = None
+        """When and why there was no visit without a login."""
+        self._streams: Counter[Visit] = Counter()
+        self._forms: Counter[Visit] = Counter()
+        """Bytes of forms that are being read."""
         self._back_off = BackOff(0.0, WRONG_MAX, WRONG_FOR_S)
         self._back_off_in_all = BackOff(0.0, WRONG_IN_ALL_MAX, WRONG_FOR_S)
 
@@ -167,12 +182,29 @@ class Console:
         ):
             return None, ""
         try:
-            secret, visit = await run_in_threadpool(self._visits.begin_common)
+            secret, visit = await self._begin_common()
         except JMSSecurityError:
             if self._settings.token:
                 raise
             return None, ""
         return visit, secret
+
+    async def _begin_common(self) -> tuple[str, Visit]:
+        """A visit without a login of its own. Brokers are asked for one at a time, whoever comes meanwhile.
+
+        Raises:
+            JMSError: as `Visits.begin_common`.
+        """
+        async with self._beginning:
+            if self._not_begun is not None and time.monotonic() - self._not_begun[0] < ASK_AGAIN_AFTER_S:
+                raise self._not_begun[1].with_traceback(None)
+            try:
+                begun = await run_in_threadpool(self._visits.begin_common)
+            except JMSError as error:
+                self._not_begun = time.monotonic(), error
+                raise
+            self._not_begun = None
+            return begun
 
     def _keep(self, response: Response, secret: str) -> None:
         response.set_cookie(
@@ -186,7 +218,7 @@ class Console:
         return self._html("login.html", {"why": why, "by_address": bool(self._settings.token)}, status)
 
     async def _log_in(self, request: Request) -> Response:
-        values, _ = await read_form(request)
+        values, _ = await read_form(request, LOGIN_BYTES_MAX)
         user = values.get("user", "").strip()
         if self._settings.token or not user:
             return self._login_page("Give a user and a password." if not self._settings.token else "", 401)
@@ -235,7 +267,7 @@ class Console:
     async def _log_out(self, request: Request) -> Response:
         secret = request.cookies.get(self._settings.cookie, "")
         visit = await run_in_threadpool(self._visits.find, secret)
-        values, _ = await read_form(request)
+        values, _ = await read_form(request, LOGIN_BYTES_MAX)
         if visit is not None and hmac.compare_digest(values.get("csrf", "").encode(), visit.csrf.encode()):
             await run_in_threadpool(self._visits.end, secret)
         response = RedirectResponse("/login", 303)
@@ -323,6 +355,8 @@ class Console:
             visit = await run_in_threadpool(self._visits.find, request.cookies.get(self._settings.cookie, ""))
             if visit is None:
                 return Response("", 204)  # An EventSource asks no more then.
+            if self._streams[visit] >= STREAMS_MAX:
+                return Response("", 503)
             return StreamingResponse(
                 self._events(view, self._asked(visit, request), request), media_type="text/event-stream"
             )
@@ -334,27 +368,35 @@ class Console:
         secret = request.cookies.get(self._settings.cookie, "")
         shown = ""
         closing = self._settings.closing
-        while not closing.is_set():
-            visit = await run_in_threadpool(self._visits.find, secret)
-            if visit is not asked.visit:
-                return
-            content, _status = await run_in_threadpool(self._render, view, asked)
-            if content != shown:
-                shown = content
-                yield "event: view\n" + "".join(f"data: {line}\n" for line in content.splitlines()) + "\n"
-            else:
-                yield ": nothing new\n\n"
-            try:
-                await asyncio.wait_for(closing.wait(), LIVE_EVERY_S)
-            except TimeoutError:
-                continue
+        if self._streams[asked.visit] >= STREAMS_MAX:
+            return
+        self._streams[asked.visit] += 1
+        try:
+            while not closing.is_set():
+                visit = await run_in_threadpool(self._visits.find, secret)
+                if visit is not asked.visit:
+                    return
+                content, _status = await run_in_threadpool(self._render, view, asked)
+                if content != shown:
+                    shown = content
+                    yield "event: view\n" + "".join(f"data: {line}\n" for line in content.splitlines()) + "\n"
+                else:
+                    yield ": nothing new\n\n"
+                try:
+                    await asyncio.wait_for(closing.wait(), LIVE_EVERY_S)
+                except TimeoutError:
+                    continue
+        finally:
+            self._streams[asked.visit] -= 1
+            if not self._streams[asked.visit]:
+                del self._streams[asked.visit]
 
     def _act(self, action: Action) -> Callable[[Request], Awaitable[Response]]:
         async def act(request: Request) -> Response:
             visit = await run_in_threadpool(self._visits.find, request.cookies.get(self._settings.cookie, ""))
             if visit is None:
                 return RedirectResponse("/login", 303)
-            values, lists = await read_form(request)
+            values, lists = await self._read_form(visit, request)
             if not hmac.compare_digest(values.get("csrf", "").encode(), visit.csrf.encode()):
                 return self._html(
                     "trouble.html", {"why": "This form is not from this visit: load its page again."}, 403
@@ -363,6 +405,23 @@ class Console:
             return RedirectResponse(await run_in_threadpool(self._perform, action, asked), 303)
 
         return act
+
+    async def _read_form(self, visit: Visit, request: Request) -> tuple[dict[str, str], dict[str, list[str]]]:
+        """A form of a visit; nothing of it if the visit sends too much at once."""
+        read = 0
+
+        def take(count: int) -> bool:
+            nonlocal read
+            read += count
+            self._forms[visit] += count
+            return self._forms[visit] <= FORMS_BYTES_MAX
+
+        try:
+            return await read_form(request, FORM_BYTES_MAX, take)
+        finally:
+            self._forms[visit] -= read
+            if not self._forms[visit]:
+                del self._forms[visit]
 
     def _perform(self, action: Action, asked: Asked) -> str:
         visit = asked.visit
@@ -441,7 +500,11 @@ class Guard:
         if self._settings.hosts and name not in self._settings.hosts:
             return "The console does not answer under this name; see legato console --help, --host."
         if method in ("GET", "HEAD"):
-            return ""
+            # Pictures, scripts and frames of a stranger's page come without the cookie: each would begin a visit.
+            is_page = headers.get("sec-fetch-mode", "navigate") == "navigate"
+            is_page = is_page and headers.get("sec-fetch-dest", "document") == "document"
+            is_own = headers.get("sec-fetch-site", "same-origin") in ("same-origin", "none")
+            return "" if is_page or is_own else "This comes from a page of somebody else."
         origin = headers.get("origin")
         if origin is not None and urlsplit(origin).netloc != host:
             return "This comes from a page of somebody else."
@@ -450,12 +513,18 @@ class Guard:
         return ""
 
 
-async def read_form(request: Request) -> tuple[dict[str, str], dict[str, list[str]]]:
-    """The values of a form: the first of each name, and all."""
+async def read_form(
+    request: Request, bytes_max: int, take: Callable[[int], bool] = lambda count: True
+) -> tuple[dict[str, str], dict[str, list[str]]]:
+    """The values of a form: the first of each name, and all; none if it is too long.
+
+    Args:
+        take: is told how many bytes came, and whether they may be kept.
+    """
     body = bytearray()
     async for chunk in request.stream():
         body += chunk
-        if len(body) > FORM_BYTES_MAX:
+        if not take(len(chunk)) or len(body) > bytes_max:
             return {}, {}
     try:
         lists = parse_qs(body.decode(), keep_blank_values=True, max_num_fields=10_000)

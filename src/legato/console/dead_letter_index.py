@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -16,6 +18,7 @@ from legato.administration.dead_letters import (
     obstacle,
 )
 from legato.administration.letter_names import may_be_called, selector_of
+from legato.console.background import Background
 from legato.console.broker_link import BrokerLink
 from legato.core.dead_letters import DEAD_LETTERED_AT_MS
 from legato.errors import JMSError
@@ -29,6 +32,10 @@ LOOK_AGAIN_TIMES = 5.0
 LETTER_WAIT_S = 0.4
 """A page waits so long for a letter's body, and else gets it later."""
 BODIES_MAX = 64
+LOOKS_MAX = 8
+"""Queues that are looked through at the same time, for one visit; others wait for that."""
+FETCHES_MAX, FETCHES_WAITING_MAX = 4, 16
+"""Dead letters that are looked for at the same time, for one visit, and those that wait for that."""
 
 
 class Entry(msgspec.Struct, gc=False):
@@ -76,14 +83,15 @@ class Index:
         error: why the last look failed; empty if it did not.
     """
 
-    def __init__(self, link: BrokerLink, queue: str) -> None:
+    def __init__(self, link: BrokerLink, queue: str, looks: Background, fetches: Background) -> None:
         self._link = link
         self.queue = queue
+        self._looks, self._fetches = looks, fetches
         self.error = ""
         self._lock = threading.Lock()
         self._entries: dict[str, Entry] = {}
         self._causes: list[Cause] | None = None
-        self._looking: threading.Thread | None = None
+        self._looking: threading.Event | None = None
         self._seen = (-1, -1)
         """What the broker had stored in and taken from the queue when the last look began."""
         self._same = 0
@@ -102,21 +110,14 @@ class Index:
         """Look again if the queue has changed, in the background; wait a moment for what is there soon."""
         counters = (int(row["stored"]), int(row["consumed"]))
         with self._lock:
-            thread = self._looking
-            if thread is None and (counters != self._seen or self._incomplete) and not self._stopped:
+            looking = self._looking
+            if looking is None and (counters != self._seen or self._incomplete) and not self._stopped:
                 pause_s = max(LOOK_AGAIN_S, LOOK_AGAIN_TIMES * self._took_s)
                 grown = counters[1] == self._seen[1] and self._newest_ms() > 0 and not self._incomplete
                 if grown or self._seen == (-1, -1) or time.monotonic() - self._looked_s > pause_s:
-                    thread = threading.Thread(
-                        target=self._run,
-                        args=(counters, int(row["depth"]), grown),
-                        name="look through dead letters",
-                        daemon=True,
-                    )
-                    self._looking = thread
-                    thread.start()
-        if thread is not None and wait_s:
-            thread.join(wait_s)
+                    looking = self._looking = self._looks.begin(partial(self._run, counters, int(row["depth"]), grown))
+        if looking is not None and wait_s:
+            looking.wait(wait_s)
 
     def _newest_ms(self) -> int:
         return max((entry.dead_since_ms for entry in self._entries.values()), default=0)
@@ -124,6 +125,8 @@ class Index:
     def _run(self, counters: tuple[int, int], depth: int, grown: bool) -> None:
         began_s = time.monotonic()
         try:
+            if self._stopped:
+                return
             if grown:
                 selector = f"{DEAD_LETTERED_AT_MS} >= {self._newest_ms()}"
                 found = dict(self._entries)
@@ -215,7 +218,9 @@ class Index:
         with self._lock:
             if name not in self._fetching:
                 self._fetching.add(name)
-                threading.Thread(target=self._fetch, args=(name,), name="read a dead letter", daemon=True).start()
+                if self._fetches.begin(partial(self._fetch, name)) is None:
+                    self._fetching.discard(name)
+                    raise JMSError("Too many dead letters are being looked for. Load the page again in a while.")
         until_s = time.monotonic() + wait_s
         while name in self._fetching and time.monotonic() < until_s:
             time.sleep(0.005)
@@ -227,6 +232,8 @@ class Index:
 
     def _fetch(self, name: str) -> None:
         try:
+            if self._stopped:
+                return
             entry = self.entry(name)
             selector = may_be_called(name) if entry is None else selector_of([entry])
             for letter in letters_of(self._link.connection(), self.queue, LETTERS_MAX, selector):
@@ -288,13 +295,18 @@ class Indexes:
 
     def __init__(self, link: BrokerLink) -> None:
         self._link = link
+        self._looks = Background("look through dead letters", LOOKS_MAX, sys.maxsize)
+        self._fetches = Background("read a dead letter", FETCHES_MAX, FETCHES_WAITING_MAX)
         self._lock = threading.Lock()
         self._indexes: dict[str, Index] = {}
 
     def of(self, queue: str) -> Index:
         """The index of a queue, which may be empty yet."""
         with self._lock:
-            return self._indexes.setdefault(queue, Index(self._link, queue))
+            found = self._indexes.get(queue)
+            if found is None:
+                found = self._indexes[queue] = Index(self._link, queue, self._looks, self._fetches)
+            return found
 
     def keep(self, queues: set[str]) -> None:
         """Forget those of queues that are gone."""

@@ -15,6 +15,8 @@ from legato.errors import JMSError
 
 KEPT_MAX = 8
 """Jobs that are over and still shown."""
+RUNNING_MAX = 16
+"""Jobs of one user that are not over."""
 ATTEMPTS_MAX = 10
 """Of a batch that the broker does not answer, as in a takeover."""
 AGAIN_AFTER_S = 3.0
@@ -30,6 +32,7 @@ class MoveJob:
         properties: that they get, as JSON text; empty: none.
 
     Attributes:
+        link: by which it moves them.
         moved, asked, total: how many were moved, of how many the broker was asked, and how many there are.
         there: that were not moved and are in their queue still.
         error: why it ended early; empty if it did not.
@@ -46,7 +49,7 @@ class MoveJob:
         per_second: float = 0.0,
         properties: str = "",
     ) -> None:
-        self._link, self._index, self._entries = link, index, entries
+        self.link, self._index, self._entries = link, index, entries
         self.verb, self.per_second, self.queue = verb, per_second, index.queue
         self._to, self._properties = to, properties
         self.id = 0
@@ -127,14 +130,14 @@ class MoveJob:
         """How many the broker moves, and the names of those that are there still."""
         arguments: dict[str, str | float] = {"properties": self._properties} if self._properties else {}
         # With a limit the broker looks no further than the last of them.
-        done = self._link.request(
+        done = self.link.request(
             "move", "queue", self.queue, to=to, selector=selector_of(batch), limit=len(batch), **arguments
         )
         moved = int(done["moved"])
         if moved == len(batch):
             return moved, set()
         try:
-            return moved, still_there(self._link.connection(), self.queue, batch)
+            return moved, still_there(self.link.connection(), self.queue, batch)
         except JMSError as error:
             raise Unanswered(str(error)) from error
 
@@ -147,7 +150,15 @@ class Jobs:
         self._ids = itertools.count(1)
 
     def begin(self, job: MoveJob) -> None:
-        """Start a job, and show it from now on."""
+        """Start a job, and show it from now on.
+
+        Raises:
+            JMSError: too many are not over.
+        """
+        if sum(each.is_running for each in self._jobs) >= RUNNING_MAX:
+            raise JMSError(
+                f"Nothing was begun: {RUNNING_MAX} moves are not over yet. Wait for one of them, or stop it."
+            )
         job.id = next(self._ids)
         over = [each for each in self._jobs if not each.is_running]
         for each in over[: max(0, len(over) - KEPT_MAX + 1)]:
@@ -167,6 +178,10 @@ class Jobs:
     def running(self) -> bool:
         """Whether one is not over."""
         return any(job.is_running for job in self._jobs)
+
+    def running_by(self, link: BrokerLink) -> bool:
+        """Whether one is not over that goes by a link."""
+        return any(job.is_running and job.link is link for job in self._jobs)
 
     def stop(self) -> None:
         """Stop all."""

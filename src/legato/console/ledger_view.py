@@ -7,16 +7,22 @@ import re
 import threading
 import time
 from collections.abc import Sequence
+from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from legato.console.background import Background
 from legato.errors import LegatoError
+from legato.store.segment_locks import being_read
 from legato.store.segment_names import spans
 
 LOOK_AGAIN_S = 3.0
 STORIES_MAX = 32
+SEARCHES_MAX, SEARCHES_WAITING_MAX = 2, 8
+"""Searches for a story at the same time, and those that wait for that; each reads the whole ledger."""
 FILES_AT_ONCE = 64
 HOPS_MAX = 20
 WITHOUT_IDS = "What Spark's sink published has no ids there: name it by its place, QUEUE/SEQUENCE."
@@ -69,6 +75,7 @@ class Ledger:
         self._reading: threading.Thread | None = None
         self._looked_s = -LOOK_AGAIN_S
         self._stories: dict[str, StorySearch] = {}
+        self._searching = Background("search a story", SEARCHES_MAX, SEARCHES_WAITING_MAX)
         self.error = ""
         # What reads it takes a second to load: before the first page wants it.
         threading.Thread(target=self.prepare, name="load pyarrow", daemon=True).start()
@@ -106,12 +113,14 @@ class Ledger:
 
     def _look(self) -> None:
         try:
-            names = sorted(span.file_name for span in spans(self.directory) if span.file_name not in self._read)
-            self.left = len(names)
-            for name in names:
-                self._take(self.directory / name)
-                self._read.add(name)
-                self.left -= 1
+            # What a compaction has put together must not be removed between the listing and the reading.
+            with being_read(self.directory):
+                names = sorted(span.file_name for span in spans(self.directory) if span.file_name not in self._read)
+                self.left = len(names)
+                for name in names:
+                    self._take(self.directory / name)
+                    self._read.add(name)
+                    self.left -= 1
             self.error = ""
         except (OSError, ValueError, LegatoError) as error:
             self.error = f"The ledger cannot be read: {error}"
@@ -141,19 +150,22 @@ class Ledger:
 
     def story(self, message: str, wait_s: float = 0.5) -> StorySearch:
         """The search for a message's story; it goes on in the background if it takes longer."""
+        begun = None
         with self._lock:
             search = self._stories.get(message)
-            thread = None
             if search is None:
-                search = self._stories[message] = StorySearch(message)
-                while len(self._stories) > STORIES_MAX:
-                    self._stories.pop(next(iter(self._stories)))
-                thread = threading.Thread(
-                    target=find_story, args=(self.directory, search), name="search a story", daemon=True
-                )
-                thread.start()
-        if thread is not None:
-            thread.join(wait_s)
+                search = StorySearch(message)
+                begun = self._searching.begin(partial(find_story, self.directory, search))
+                if begun is None:
+                    search.error = "Too many stories are being searched. Load the page again in a while."
+                    search.is_over = True
+                    return search
+                self._stories[message] = search
+                over = [name for name, each in self._stories.items() if each.is_over]
+                for name in over[: max(0, len(self._stories) - STORIES_MAX)]:
+                    del self._stories[name]
+        if begun is not None:
+            begun.wait(wait_s)
         return search
 
     def forget_story(self, message: str) -> None:
@@ -170,7 +182,9 @@ def find_story(directory: Path, search: StorySearch) -> None:
     from legato.spark.ledger.segments import refuse_damaged
 
     paths: list[Path] = []
+    reading = ExitStack()
     try:
+        reading.enter_context(being_read(directory))
         paths = [directory / span.file_name for span in sorted(spans(directory))]
         search.total = len(paths)
         found: dict[Any, dict[str, Any]] = {}
@@ -204,6 +218,7 @@ def find_story(directory: Path, search: StorySearch) -> None:
         except LegatoError as named:
             search.error = str(named)
     finally:
+        reading.close()
         search.is_over = True
 
 

@@ -23,6 +23,7 @@ import uvicorn
 from legato.client.failover.uri import parse_uri
 from legato.console.application import Console, Settings, new_token
 from legato.console.brokers import Brokers
+from legato.console.peers import Listening, PatientProtocol
 from legato.errors import ConfigError, LegatoError
 from legato.hosts import PORT_MAX, port_of, wrong_host
 from legato.quoting import sentence
@@ -208,6 +209,9 @@ def prepare(options: Options, announce: Callable[[str], None]) -> tuple[Server, 
         ssl_certfile=options.certificate or None,
         ssl_keyfile=options.key or None,
         ws="none",
+        # Whatever else is installed: what peers can hold is bounded with these.
+        http=PatientProtocol,
+        loop="asyncio",
     )
     try:
         config.load()
@@ -270,7 +274,7 @@ def bind(host: str, port: int) -> socket.socket:
     """
     try:
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        listening = socket.socket(family, socket.SOCK_STREAM)
+        listening = Listening(family, socket.SOCK_STREAM)
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.bind(address)
         listening.listen(128)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,6 +18,8 @@ from legato.errors import JMSError, JMSSecurityError
 IDLE_MAX_S = 30 * 60.0
 """A visit ends when its visitor has asked for nothing for so long; an open page asks all the time."""
 VISITS_MAX = 100
+VISITS_OF_USER_MAX = 20
+"""Of one user; each has connections of its own, and what was read of dead letters."""
 LEVELS = ("none", "view", "operate", "administer")
 
 
@@ -27,11 +30,13 @@ class Broker:
     Attributes:
         user: the broker's name for who has logged in; empty: nobody needs to.
         level: what the user may do by management: one of `LEVELS`.
+        login: what the user gave as a name.
     """
 
     link: BrokerLink
     user: str
     level: str
+    login: str = ""
     recent: Recent = field(default_factory=Recent)
     indexes: Indexes = field(init=False)
     jobs: Jobs = field(init=False)
@@ -47,11 +52,15 @@ class Broker:
     def close(self) -> None:
         """Nobody looks any more."""
         self.jobs.stop()
+        self.leave()
+
+    def leave(self) -> None:
+        """Nobody looks any more, and jobs of others go on."""
         self.indexes.stop()
         self.link.close()
 
 
-@dataclass
+@dataclass(eq=False)
 class Visit:
     """One browser's visit.
 
@@ -65,6 +74,12 @@ class Visit:
     csrf: str = field(default_factory=lambda: secrets.token_urlsafe(24))
     used_s: float = field(default_factory=time.monotonic)
     said: list[tuple[bool, str]] = field(default_factory=list)
+
+    @property
+    def whose(self) -> tuple[bool, str]:
+        """The login that it has in common with others."""
+        # A broker without roles does not say who it is.
+        return self.shared, self.broker.user or self.broker.login
 
     def say(self, sentence: str, *, good: bool = True) -> None:
         """Something for the visitor to read on the next page."""
@@ -142,19 +157,29 @@ class Visits:
         except (JMSError, JMSSecurityError):
             link.close()
             raise
-        return Broker(link, str(told["user"]), str(told["management"]))
+        return Broker(link, str(told["user"]), str(told["management"]), user or "")
 
     def _keep(self, visit: Visit) -> tuple[str, Visit]:
         secret = secrets.token_urlsafe(32)
         over: list[Visit] = []
         with self._lock:
-            while len(self._visits) >= VISITS_MAX:
-                oldest = min(self._visits, key=self._eviction_order)
-                over.append(self._visits.pop(oldest))
             self._visits[secret] = visit
+            counts = Counter(each.whose for each in self._visits.values())
+            while not visit.shared and counts[visit.whose] > VISITS_OF_USER_MAX:
+                over.append(self._take_oldest_of(visit.whose, secret))
+                counts[visit.whose] -= 1
+            while len(self._visits) > VISITS_MAX:
+                # Who has most of them pays: nobody logs in so often that others are sent away.
+                ((whose, _),) = counts.most_common(1)
+                over.append(self._take_oldest_of(whose, secret))
+                counts[whose] -= 1
         for each in over:
             self._end(each)
         return secret, visit
+
+    def _take_oldest_of(self, whose: tuple[bool, str], kept: str) -> Visit:
+        others = [key for key, visit in self._visits.items() if visit.whose == whose and key != kept]
+        return self._visits.pop(min(others or [kept], key=self._eviction_order))
 
     def _eviction_order(self, secret: str) -> tuple[bool, float]:
         """The longest unused first, and those whose jobs go on last."""
@@ -169,13 +194,17 @@ class Visits:
             self._end(visit)
 
     def _end(self, visit: Visit) -> None:
+        broker = visit.broker
         if visit.shared:
             return
-        if visit.broker.jobs.running:
+        if broker.jobs.running_by(broker.link):
             with self._lock:
-                self._left.append(visit.broker)
+                self._left.append(broker)
+        elif broker.jobs.running:
+            # They go by the link of a former visit.
+            broker.leave()
         else:
-            visit.broker.close()
+            broker.close()
 
     def close(self) -> None:
         """All are over."""

@@ -21,7 +21,7 @@ from legato.client.management import request
 from legato.console import jobs
 from legato.console.broker_link import BrokerLink, Unanswered
 from legato.console.brokers import Brokers
-from legato.console.dead_letter_index import Index
+from legato.console.dead_letter_index import Indexes
 from legato.errors import JMSError
 from legato.testing import LocalBroker, broker
 from tests.integration.console.test_pages import eventually
@@ -262,7 +262,7 @@ def test_a_job_asks_again_what_was_not_answered(
     link = Forgetful(Brokers(legato_broker.url))
     try:
         [row] = [row for row in link.rows("queue") if row["name"] == f"DLQ.{name}"]
-        index = Index(link, f"DLQ.{name}")
+        index = Indexes(link).of(f"DLQ.{name}")
         index.look(row, WAIT_S)
         job = jobs.MoveJob(link, index, index.entries(), "reissued", per_second=1000.0)
         job.start()
