@@ -26,7 +26,7 @@ from faststream.specification.schema import Operation, SubscriberSpec
 
 from legato.client import AcknowledgeMode, Message, Topic
 from legato.client.aio import Connection, MessageConsumer, Session
-from legato.errors import JMSError
+from legato.errors import InvalidDestinationError, JMSError
 from legato.faststream.address import TOPIC, destination_of, with_prefix
 from legato.faststream.asked_session import AskedSession
 from legato.faststream.config import LegatoBrokerConfig
@@ -265,7 +265,14 @@ class LegatoSubscriber(TasksMixin, SubscriberUsecase[Delivery]):
         given_up = False
         try:
             while self.running and not self._stopping.is_set():
-                message = await self._next(consumer)
+                try:
+                    message = await self._next(consumer)
+                except InvalidDestinationError as error:
+                    # Its queue was deleted, by anyone: there may be another one of its name, or it is made.
+                    self._log(logging.WARNING, f"{error} It is received from anew.")
+                    await self._close(session)
+                    session, consumer = await self._open(connection)
+                    continue
                 if message is None:
                     continue
                 delivery = self._delivery(message, session)
@@ -283,9 +290,10 @@ class LegatoSubscriber(TasksMixin, SubscriberUsecase[Delivery]):
                     await self._end(delivery)
         except JMSError as error:
             if not self._stopping.is_set():
-                self._log(
-                    logging.CRITICAL, f"The application ends, for {self.address} is lost: {error}", exc_info=error
-                )
+                lost = f"The application ends, for {self.address} is lost"
+                if not self._outer_config.context.get("app"):
+                    lost = f"{self.address} is lost, and nothing is received from it any more"
+                self._log(logging.CRITICAL, f"{lost}: {error}", exc_info=error)
                 self._end_application()
         except asyncio.CancelledError:
             given_up = True  # Who cancelled it closes the session.

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from contextlib import suppress
 
 import pytest
 
 from legato.client import management
-from legato.errors import InvalidDestinationError, InvalidSelectorError
+from legato.errors import InvalidDestinationError, InvalidSelectorError, JMSError
 from legato.faststream import LegatoBroker
 from legato.testing import LocalBroker, broker
+from tests.integration.client.calling import until
 from tests.integration.faststream.test_broker import Heard, started, told
 
 
@@ -39,6 +41,33 @@ def test_who_asks_for_messages_gets_them_from_a_queue_that_was_deleted_and_made_
             await message.ack()
 
     told(story)
+
+
+def test_a_subscriber_receives_from_a_queue_that_was_deleted_and_made_again(running: LocalBroker) -> None:
+    """It ended the application; without one, as beside FastAPI, the subscriber alone, for ever."""
+
+    async def story() -> None:
+        service, heard = LegatoBroker(running.url), Heard()
+
+        @service.subscriber("deleted", max_workers=2)
+        async def handle(body: str) -> None:
+            heard.add(body)
+
+        async with started(service):
+            for body in ("before", "after"):
+                async with LegatoBroker(running.url) as other:
+                    await other.publish(body, "deleted")
+                assert await heard.next() == body
+                await asyncio.to_thread(management.request, running.url, "delete", "queue", "deleted")
+                await asyncio.to_thread(until, lambda: _consumers_of(running, "deleted") == 2)
+
+    told(story)
+
+
+def _consumers_of(running: LocalBroker, queue: str) -> int:
+    with suppress(JMSError):
+        return int(management.request(running.url, "read", "queue", queue)["consumers"])
+    return 0
 
 
 def test_two_tasks_that_ask_first_share_a_session(running: LocalBroker) -> None:
