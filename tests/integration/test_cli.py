@@ -247,6 +247,42 @@ def test_every_command_explains_itself_with_an_example() -> None:
         assert "Example" in answer.stdout, command
 
 
+OTHER_LOCALE = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+"""In which texts are ASCII."""
+
+
+def test_a_locale_without_the_characters_of_a_name_ends_no_command(pair: BrokerPair) -> None:
+    """`legato queues` ended with a stack trace as soon as there was one such queue, and `send` after it had sent."""
+
+    def run(*words: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "legato.cli", *words]
+        environment = os.environ | {"PYTHONIOENCODING": "latin-1", "LEGATO_URL": pair.url}
+        return subprocess.run(command, env=environment, capture_output=True, encoding="latin-1", check=False)
+
+    sent = run("send", "tee.5€", "green")
+    assert (sent.returncode, sent.stdout, sent.stderr) == (0, "sent 1 to tee.5\\u20ac\n", "")
+    assert "tee.5\\u20ac" in run("queues").stdout
+    assert legato(pair, "receive", "tee.5€").stdout == "green\n"
+
+
+def test_a_configuration_is_in_utf_8_in_every_locale(tmp_path: Path) -> None:
+    file = tmp_path / "legato.toml"
+    file.write_text('[[address]]\nmatch = "grüner.tee"\nmax_messages = 10\n', encoding="utf-8")
+    command = [
+        sys.executable,
+        "-m",
+        "legato.cli",
+        "serve",
+        "--check",
+        "--config",
+        str(file),
+        "--store",
+        str(tmp_path / "store"),
+    ]
+    run = subprocess.run(command, env=os.environ | OTHER_LOCALE, capture_output=True, text=True, check=False)
+    assert (run.returncode, run.stdout) == (0, "these settings can be used\n"), run.stderr
+
+
 @pytest.mark.parametrize("closed", ["<&-", "2>&-", "<&- 2>&-"])
 def test_a_broker_serves_with_standard_streams_closed(tmp_path: Path, closed: str) -> None:
     """libuv aborted it: sockets of its had the numbers of standard streams."""

@@ -3,11 +3,13 @@
 import os
 import signal
 import sys
+from io import TextIOWrapper
 
 
 def main() -> None:
     """Run the command line; the process exits with its code."""
     open_standard_streams()
+    spell_what_cannot_be_printed()
     # Commands load in half a second: who gives up meanwhile sees no stack trace of an import.
     raises = signal.getsignal(signal.SIGINT) is signal.default_int_handler
     if raises:
@@ -31,3 +33,12 @@ def open_standard_streams() -> None:
             stream = open(os.devnull, mode)  # noqa: SIM115
             os.set_inheritable(stream.fileno(), True)
             setattr(sys, name, stream)
+
+
+def spell_what_cannot_be_printed() -> None:
+    """Have characters that the terminal's encoding has not, such as those of a queue's name, written as Python does.
+
+    So it is on standard error anyway; on standard output they would end a command whose work is done.
+    """
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")

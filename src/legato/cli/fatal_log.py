@@ -23,7 +23,7 @@ def wants_json(file: Path | None) -> bool:
     if (variable := os.environ.get(VARIABLE)) is not None:
         return variable == "json"
     try:
-        section = {} if file is None else tomllib.loads(file.read_text()).get("server")
+        section = {} if file is None else tomllib.loads(file.read_text(encoding="utf-8")).get("server")
     except (OSError, ValueError, RecursionError):
         return False
     return isinstance(section, dict) and section.get("log_format") == "json"

@@ -1,6 +1,7 @@
 """Options shared by several commands."""
 
 import math
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
@@ -35,10 +36,14 @@ def a_text(value: str) -> str:
         typer.BadParameter: it is none.
     """
     try:
-        value.encode()
-    except UnicodeEncodeError:
+        # In a locale of ASCII they may be UTF-8 nevertheless.
+        return value if value.isascii() or not any(map(_is_surrogate, value)) else os.fsencode(value).decode()
+    except UnicodeError:
         raise typer.BadParameter("it is no text in UTF-8") from None
-    return value
+
+
+def _is_surrogate(character: str) -> bool:
+    return "\ud800" <= character <= "\udfff"
 
 
 def finite(value: float) -> float:

@@ -99,7 +99,15 @@ def _print(form: str, schema: pa.Schema, batches: Iterator[pa.RecordBatch], rows
         for line in _csv_lines(schema, batches):
             say(line.removesuffix("\n"))
     else:
-        _write_lines(form, schema, batches, sys.stdout)
+        if isinstance(sys.stdout, io.TextIOWrapper):
+            sys.stdout.reconfigure(errors="strict")  # What another program reads is exact.
+        try:
+            _write_lines(form, schema, batches, sys.stdout)
+        except UnicodeEncodeError as error:
+            raise ConfigError(
+                f"There is no {error.object[error.start]!a} in {error.encoding}: set PYTHONIOENCODING=utf-8, or write "
+                "a file with --output, which is in UTF-8."
+            ) from None
 
 
 def _write_lines(form: str, schema: pa.Schema, batches: Iterator[pa.RecordBatch], file: IO[str]) -> None:

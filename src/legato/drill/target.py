@@ -145,7 +145,7 @@ def own(
 
     directory.mkdir(parents=True, exist_ok=True)
     try:
-        text = config.read_text() if config else ""
+        text = config.read_text(encoding="utf-8") if config else ""
     except OSError as error:
         raise ConfigError(f"Cannot read the configuration {config}: {error.strerror}.") from None
     settings = load(config, store=directory / "store")
@@ -153,7 +153,7 @@ def own(
     # The settings may have passwords in them.
     file.touch(mode=0o600)
     roles = USERS_SETTINGS.format(clients=CLIENTS, administrators=ADMINISTRATORS) if users else ""
-    file.write_text(text + PICKY_SETTINGS.format(flow=PICKY_FLOW) + roles)
+    file.write_text(text + PICKY_SETTINGS.format(flow=PICKY_FLOW) + roles, encoding="utf-8")
     load(file, store=directory / "store")
     environment = {"LEGATO_LEDGER_DIRECTORY": str(directory / "store" / "ledger")}
     if users and (settings.auth.users or settings.auth.users_file):

@@ -487,7 +487,7 @@ def _section(raw: dict[str, Any], name: str, origins: Origins) -> dict[str, Any]
 
 def _read(file: Path) -> tuple[dict[str, Any], Origins]:
     try:
-        text = file.read_text()
+        text = file.read_text(encoding="utf-8")
         return tomllib.loads(text), Origins(file, text)
     except OSError as error:
         raise ConfigError(f"Cannot read the configuration {file}: {error.strerror}.") from None
