@@ -201,6 +201,8 @@ def test_settings_are_checked_and_nothing_is_started_or_made(tmp_path: Path) -> 
         ("[auth]\nusers_file = 'no-users'", "There is no users file no-users: make it with legato user add NAME"),
         ("[server]\nlisten = '0.0.0.0:5672'", "The broker would be open to strangers"),
         ("[store]\ndirectory = 'shared'", "Others on this machine can get at the store: shared has mode 0755."),
+        ("[store]\ndirectory = 'shared'", "Close it to them: chmod -R go= shared"),
+        ("[store]\ndirectory = '.'", "There are other things in it: name a directory of its own, such as legato."),
         ("[store]\ndirectory = 'legato.toml'", "it has to be a directory, and it is a file"),
     ],
 )

@@ -9,6 +9,9 @@ from pathlib import Path
 
 from legato.errors import ConfigError
 
+OWN_NAME = "legato"
+_NAMES_OF_OURS = ("data.mdb", "lock", "users", "backup.json", "_exporter.lock")
+"""One of them is in every store, backup and ledger."""
 OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
 
@@ -72,7 +75,15 @@ def refuse_shared(directory: Path, what: str, *, within: bool = True) -> None:
         except FileNotFoundError:
             continue
         if stat.S_IMODE(mode) & OTHERS and not stat.S_ISLNK(mode):
+            mend = f"Close it to them: chmod -R go= {shlex.quote(str(directory))}"
+            if not _is_ours(directory):
+                mend = f"There are other things in it: name a directory of its own, such as {directory / OWN_NAME}."
             raise ConfigError(
-                f"Others on this machine can get at {what}: {path} has mode {stat.S_IMODE(mode):04o}. "
-                f"Close it to them: chmod -R go= {shlex.quote(str(directory))}"
+                f"Others on this machine can get at {what}: {path} has mode {stat.S_IMODE(mode):04o}. {mend}"
             )
+
+
+def _is_ours(directory: Path) -> bool:
+    """Whether a store or a ledger is there, or nothing. Else it may be somebody's home, or `/`, and others need it."""
+    names = [path.name for path in directory.iterdir()]
+    return not names or any(name in _NAMES_OF_OURS for name in names)
