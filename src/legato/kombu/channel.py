@@ -519,9 +519,14 @@ class Channel(base.StdChannel):  # type: ignore[misc]
             raise BrokerLostError("The channel that received the message is closed; the message is delivered again.")
         tags = [tag for tag in self._held if tag <= delivery_tag] if multiple else [delivery_tag]
         try:
-            return [self._held.pop(tag) for tag in tags]
+            settled = [self._held[tag] for tag in tags]
         except KeyError:
             raise ChannelRefusedError(f"The delivery tag {delivery_tag} is unknown, or settled already.") from None
+        if any(isinstance(each.source, Puller) and each.source.lost for each in settled):
+            raise BrokerLostError("The connection that received the message is lost; the message is delivered again.")
+        for tag in tags:
+            del self._held[tag]
+        return settled
 
     def _give_back_all(self) -> None:
         held, self._held = self._held, {}

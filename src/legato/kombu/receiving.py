@@ -124,6 +124,11 @@ class Puller:
         self._receiving.ending(self._close())
 
     @property
+    def lost(self) -> bool:
+        """Whether its connection is gone for good: nothing that it received can be settled."""
+        return self._receiving.lost
+
+    @property
     def ended(self) -> bool:
         """Whether it is done: it was stopped, and all that it had is settled."""
         return self._task is not None and self._task.done()
@@ -380,6 +385,9 @@ class Receiving:
 
         What has not ended then ends when there is a broker again, or with the connection.
         """
+        if self._closed:
+            steps.close()
+            return
         future = asyncio.run_coroutine_threadsafe(self._ended(steps), self._loop)
         try:
             future.result(END_S if self._connection.host is not None else 0.0)

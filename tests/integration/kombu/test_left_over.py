@@ -130,3 +130,27 @@ def test_a_transient_queue_that_was_refused_is_declared_again() -> None:
         received = channel.basic_get("own", no_ack=True)
         assert received is not None
         assert received.payload == "kept"
+
+
+def test_a_channel_closes_though_the_connection_that_its_former_consumer_had_is_gone(tmp_path: Path) -> None:
+    """`close()` raised `RuntimeError: Event loop is closed`, and an acknowledgement went nowhere without a word."""
+    options = {"reconnect_attempts": 3, "reconnect_delay_max_s": 0.01, "close_timeout_s": 0.3}
+    with server(tmp_path / "store") as lost:
+        url = url_of(f"amqp://127.0.0.1:{lost.port}")
+        with Connection(url, transport_options={"connection_options": options}) as client:
+            sink = Sink(client, Queue("tasks"))
+            for body in ("one", "two"):
+                client.Producer().publish(body, routing_key="tasks")
+            one, two = sink.take(2)
+            sink.consumer.cancel()
+            lost.kill()
+            until(lambda: client.connection._receiving.lost)
+            with pytest.raises(BrokerLostError, match="delivered again"):
+                one.ack()
+            lost.start()
+            client.Producer().publish("three", routing_key="tasks")
+            again = Sink(client, Queue("tasks"))
+            with pytest.raises(BrokerLostError, match="delivered again"):
+                two.ack()
+            sink.channel.close()
+            assert sorted(payloads(again.take(3))) == ["one", "three", "two"]
