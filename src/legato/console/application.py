@@ -334,6 +334,7 @@ class Console:
 
     def _render(self, view: View, asked: Asked) -> tuple[str, int]:
         """What a page shows, and its status; a sentence if it cannot."""
+        asked.visit.broker.renew()
         if not asked.visit.broker.may(view.needs):
             return self._trouble(f"This page needs a role with management = {view.needs!r}."), 403
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable
@@ -20,6 +21,8 @@ ROWS_MAX = 20_000
 """Of queues and the like that are looked at; a page says when there are more."""
 RETRY_AFTER_S = 1.0
 """While no broker can be reached nobody tries more often than that."""
+REFUSED_AGAIN_AFTER_S = 15.0
+"""A login of the console's own that was refused is tried again then: its password file may have another one."""
 LOOKS = ("read", "query")
 """Operations that change nothing."""
 T = TypeVar("T")
@@ -30,10 +33,20 @@ class Unanswered(JMSError):
 
 
 class _Line:
-    """One connection, and one request at a time by it: a broker sends all answers of a connection to one receiver."""
+    """One connection, and one request at a time by it: a broker sends all answers of a connection to one receiver.
 
-    def __init__(self, connect: Callable[[], Connection]) -> None:
+    Args:
+        connect: makes it.
+        again_after_s: when a login that was refused is tried again; a broker stops listening to who does so too often.
+
+    Attributes:
+        is_refused: whether the login was refused when it was tried last.
+    """
+
+    def __init__(self, connect: Callable[[], Connection], again_after_s: float) -> None:
         self._connect = connect
+        self._again_after_s = again_after_s
+        self.is_refused = False
         self._lock = threading.Lock()
         self._asking = threading.Lock()
         self._connection: Connection | None = None
@@ -47,14 +60,15 @@ class _Line:
             if self._closed:
                 raise JMSError("This visit is over.")
             if self._connection is None:
-                if self._failed is not None and time.monotonic() - self._failed[0] < RETRY_AFTER_S:
-                    raise JMSError(str(self._failed[1]))
+                after_s = self._again_after_s if self.is_refused else RETRY_AFTER_S
+                if self._failed is not None and time.monotonic() - self._failed[0] < after_s:
+                    raise (JMSSecurityError if self.is_refused else JMSError)(str(self._failed[1]))
+                self.is_refused = False
                 try:
                     connection = self._connect()
-                except JMSSecurityError:
-                    raise
                 except JMSError as error:
                     self._failed = (time.monotonic(), error)
+                    self.is_refused = isinstance(error, JMSSecurityError)
                     raise
                 connection.exception_listener = lambda error: self._lost(connection)
                 connection.start()
@@ -127,11 +141,18 @@ class BrokerLink:
     def __init__(self, brokers: Brokers, user: str | None = None, password: str | None = None) -> None:
         self._brokers = brokers
         self._login = (user, password)
-        self._looks = _Line(self._connect)
-        self._changes = _Line(self._connect)
+        # What a visitor gave does not become right.
+        again_after_s = REFUSED_AGAIN_AFTER_S if user is None else math.inf
+        self._looks = _Line(self._connect, again_after_s)
+        self._changes = _Line(self._connect, again_after_s)
 
     def _connect(self) -> Connection:
         return self._brokers.factory().create_connection(*self._login)
+
+    @property
+    def is_refused(self) -> bool:
+        """Whether brokers do not take the login any more."""
+        return self._looks.is_refused or self._changes.is_refused
 
     def connection(self) -> Connection:
         """The connection, started, for browsers and transactions.

@@ -17,6 +17,10 @@ from legato.errors import JMSError, JMSSecurityError
 
 IDLE_MAX_S = 30 * 60.0
 """A visit ends when its visitor has asked for nothing for so long; an open page asks all the time."""
+LEVEL_AGE_MAX_S = 2.0
+"""What a user may do is asked again then: roles, users and passwords may have changed."""
+DENIED = "403"
+"""The code of the answer to who may not even look."""
 VISITS_MAX = 100
 VISITS_OF_USER_MAX = 20
 """Of one user; each has connections of its own, and what was read of dead letters."""
@@ -48,6 +52,16 @@ class Broker:
     def may(self, level: str) -> bool:
         """Whether the user reaches a level."""
         return LEVELS.index(self.level) >= LEVELS.index(level)
+
+    def renew(self) -> None:
+        """Learn what the user may do now; as far as nobody can be asked it is as it was."""
+        try:
+            told = self.recent.get("user", LEVEL_AGE_MAX_S, lambda: self.link.request("read", "user"))
+        except JMSError as error:
+            if isinstance(error, JMSSecurityError) or error.code == DENIED:
+                self.level = LEVELS[0]
+        else:
+            self.level = str(told["management"])
 
     def close(self) -> None:
         """Nobody looks any more."""
@@ -112,7 +126,8 @@ class Visits:
         with self._lock:
             now_s = time.monotonic()
             for key, visit in list(self._visits.items()):
-                if now_s - visit.used_s > IDLE_MAX_S and not visit.broker.jobs.running:
+                idle = now_s - visit.used_s > IDLE_MAX_S and not visit.broker.jobs.running
+                if idle or (visit.broker.link.is_refused and not visit.shared):
                     over.append(self._visits.pop(key))
             found = self._visits.get(secret) if secret else None
             if found is not None:

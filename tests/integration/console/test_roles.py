@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -12,8 +13,11 @@ import pytest
 
 from legato.client import AcknowledgeMode, ConnectionFactory, Queue, TextMessage
 from legato.console.visits import Visits
+from legato.core.facts import EpochBegan, LogRecord, MessageStored, QueueCreated
+from legato.server.identity.users_file import changing
+from legato.spark.ledger.segments import write_segment
 from tests.integration.console.test_pages import eventually
-from tests.integration.console.visitor import WAIT_S, Visitor, visitor_of
+from tests.integration.console.visitor import WAIT_S, Visitor, plain, visitor_of
 from tests.integration.server.test_logins import add
 from tests.support.server import Server, server
 
@@ -150,6 +154,40 @@ def test_each_login_has_a_cookie_of_its_own(visitor: Visitor) -> None:
     visitor.client.cookies.clear()
     visitor.client.cookies.update(first)
     assert "Password" in visitor.see("/queues"), "the visit before is over"
+
+
+@pytest.fixture
+def reader(running: Server, tmp_path: Path) -> Iterator[Visitor]:
+    """Eve, who reads the story of a message in the ledger: no broker is asked for that."""
+    ledger = tmp_path / "ledger"
+    ledger.mkdir()
+    records = [
+        LogRecord(1, 1_000_000, [EpochBegan("a:5672"), QueueCreated(1, "orders")]),
+        LogRecord(1, 2_000_000, [MessageStored(1, 1, 10, message_id="ID:tea")]),
+    ]
+    write_segment(ledger, list(enumerate(records, 1)))
+    with visitor_of(f"amqp://127.0.0.1:{running.port}", ledger=ledger) as visitor:
+        log_in(visitor, "eve")
+        eventually(lambda: "stored, 10 bytes" in visitor.see("/story", message="ID:tea"))
+        yield visitor
+
+
+def test_who_is_no_user_any_more_reads_no_ledger_and_is_asked_to_log_in(running: Server, reader: Visitor) -> None:
+    """The visit went on as long as a page was open. Each look was another wrong login of the console's address."""
+    with changing(running.store / "users") as users:
+        del users.users["eve"]
+    running.signal(signal.SIGHUP)
+    eventually(lambda: "Password" in reader.client.get("/story?message=ID:tea").text)
+    for _ in range(20):
+        assert "Password" in reader.see("/queues")
+    assert running.log.read_text().count("wrong user name or password for eve") <= 2
+
+
+def test_who_has_lost_a_role_reads_no_ledger(running: Server, reader: Visitor, tmp_path: Path) -> None:
+    (tmp_path / "legato.toml").write_text(ROLES.replace('"eve"', '"nobody"'))
+    running.signal(signal.SIGHUP)
+    eventually(lambda: reader.client.get("/story?message=ID:tea").status_code == 403)
+    assert "needs a role with management = 'view'" in plain(reader.client.get("/story?message=ID:tea").text)
 
 
 def test_a_console_whose_url_has_a_login_wants_its_token(running: Server) -> None:
