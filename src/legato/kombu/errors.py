@@ -45,6 +45,8 @@ class ChannelRefusedError(ChannelError):  # type: ignore[misc]
 
 
 _OF_ONE_OPERATION = (InvalidDestinationError, InvalidSelectorError, JMSSecurityError, ResourceAllocationError)
+_CODES_OF_ONE_OPERATION = ("amqp:invalid-field", "amqp:resource-locked")
+"""Of refusals that have no class of their own: a name that no queue can have, a queue that is somebody else's."""
 
 
 @contextmanager
@@ -57,4 +59,6 @@ def translated() -> Iterator[None]:
     except _OF_ONE_OPERATION as error:
         raise ChannelRefusedError(str(error)) from error
     except JMSError as error:
+        if error.code in _CODES_OF_ONE_OPERATION:
+            raise ChannelRefusedError(str(error)) from error
         raise BrokerLostError(str(error)) from error

@@ -11,7 +11,7 @@ from kombu import Connection, Exchange, Queue
 
 import legato.kombu
 from legato.client import ConnectionFactory, Topic
-from legato.kombu.errors import BrokerLostError
+from legato.kombu.errors import BrokerLostError, ChannelRefusedError
 from legato.testing import broker
 from tests.integration.client.calling import Calling
 from tests.integration.kombu.test_transport import Sink, payloads, url_of
@@ -123,7 +123,7 @@ def test_a_transient_queue_that_was_refused_is_declared_again() -> None:
         with ConnectionFactory(running.url).create_connection() as other:
             other.create_session().create_shared_consumer(Topic("own"), "own", "number = 1")
             for _ in range(2):
-                with pytest.raises(BrokerLostError, match="in use with another topic or selector"):
+                with pytest.raises(ChannelRefusedError, match="in use with another topic or selector"):
                     channel.queue_declare("own", auto_delete=True)
         channel.queue_declare("own", auto_delete=True)
         connection.Producer(channel).publish("kept", routing_key="own", delivery_mode="transient")
@@ -154,3 +154,19 @@ def test_a_channel_closes_though_the_connection_that_its_former_consumer_had_is_
                 two.ack()
             sink.channel.close()
             assert sorted(payloads(again.take(3))) == ["one", "three", "two"]
+
+
+@pytest.mark.parametrize("auto_delete", [False, True], ids=["durable", "transient"])
+def test_a_name_that_no_queue_can_have_is_no_loss_of_the_connection(*, auto_delete: bool) -> None:
+    """Kombu connected again, and tried again: Celery said that it could not reach its broker."""
+    with broker() as running, Connection(url_of(running.url)) as connection:
+        channel = connection.channel()
+
+        def use(name: str) -> None:
+            channel.queue_declare(name, auto_delete=auto_delete)
+            connection.Producer(channel).publish("refused", routing_key=name)
+
+        with pytest.raises(ChannelRefusedError, match="name of a"):
+            use("new\nline")
+        connection.Producer(channel).publish("kept", routing_key="tasks")
+        assert running.waiting("tasks") == 1
