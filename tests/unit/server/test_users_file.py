@@ -11,7 +11,7 @@ import pytest
 
 from legato.errors import ConfigError
 from legato.server.config.configuration import Config, load
-from legato.server.config.secret_files import make_private
+from legato.server.config.secret_files import make_private, refuse_readable
 from legato.server.identity import users_file
 from legato.server.identity.keys import ITERATIONS_MIN, MECHANISMS
 from legato.server.identity.users import Users
@@ -208,3 +208,12 @@ def test_a_store_that_is_a_file_is_told_so(tmp_path: Path) -> None:
     (file := tmp_path / "a.toml").touch()
     with pytest.raises(ConfigError, match=r"a\.toml as the store: it has to be a directory, and it is a file\."):
         make_private(file, "the store")
+
+
+def test_nobody_is_told_to_close_to_others_what_is_no_file_with_a_secret(tmp_path: Path) -> None:
+    """`legato user add ann --password-file /tmp` ended with `chmod 600 /tmp`."""
+    tmp_path.chmod(0o755)
+    for path in (tmp_path, Path("/dev/null")):
+        with pytest.raises(ConfigError, match="can be read by others, and is no file: name one") as raised:
+            refuse_readable(path, "The password file")
+        assert "chmod" not in str(raised.value)

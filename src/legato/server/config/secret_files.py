@@ -33,6 +33,9 @@ def refuse_readable(path: Path, what: str) -> None:
         return
     allowed = stat.S_IRGRP if found.st_uid == 0 != os.geteuid() else 0
     if found.st_mode & OTHERS & ~allowed:
+        if not stat.S_ISREG(found.st_mode):
+            # Nobody must be told to close /tmp, or /dev/null, to others.
+            raise ConfigError(f"{what} {path} can be read by others, and is no file: name one.")
         raise ConfigError(
             f"{what} {path} can be read by others (mode {stat.S_IMODE(found.st_mode):04o}): "
             f"chmod 600 {shlex.quote(str(path))}"
