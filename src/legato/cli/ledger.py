@@ -14,6 +14,7 @@ import typer
 
 from legato.cli.commands import Commands
 from legato.cli.confirmation import DryRunOption, YesOption, confirm
+from legato.cli.endings import undone_if_ended
 from legato.cli.options import (
     JsonOption,
     LedgerArgument,
@@ -215,7 +216,7 @@ def query(
     found = one_or_groups(places, store)
     if sql == "-":
         sql = sys.stdin.read()
-    with LedgerQuery(found) as opened:
+    with undone_if_ended(), LedgerQuery(found) as opened:
         for place in found.values() if isinstance(found, dict) else [found]:
             _warn_of_gaps(place)
             _warn_of_tables(place)

@@ -11,6 +11,7 @@ import typer
 from legato.cli.administration import NameArgument, PatternArgument, list_nodes, not_empty, purge_node, show, tell
 from legato.cli.commands import Commands
 from legato.cli.confirmation import DryRunOption, YesOption, confirm, confirm_on_terminal, messages
+from legato.cli.endings import undone_if_ended
 from legato.cli.management import request
 from legato.cli.options import URL_DEFAULT, JsonOption, UrlOption, a_text
 from legato.errors import ConfigError, JMSError
@@ -192,7 +193,8 @@ def export(
     form = format_of(file, file_format)
     if replaceable(file).exists() and not overwrite and not dry_run:
         raise ConfigError(f"{file} exists already: choose another name, or add --overwrite.")
-    count = export_queue(url, name, file, form, selector, dry_run=dry_run)
+    with undone_if_ended():
+        count = export_queue(url, name, file, form, selector, dry_run=dry_run)
     tell(f"would export {messages(count)} of {quoted(name)}" if dry_run else f"exported {messages(count)} to {file}")
 
 

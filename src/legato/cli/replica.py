@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from legato.cli.commands import Commands
+from legato.cli.endings import undone_if_ended
 from legato.cli.failures import EXIT_FAILED
 from legato.cli.log_login import Login, ServersArgument, TimeoutOption, takes_login
 from legato.cli.options import JsonOption
@@ -147,6 +148,7 @@ def seed(
     lock = hold_directory(store)
     try:
         with ExitStack() as stack:
+            stack.enter_context(undone_if_ended())
             told = stack.enter_context(fetching()) if is_uri(source) else lambda done, total: None
             snapshot = stack.enter_context(snapshot_from(source, store, told))
             if snapshot.position is None:

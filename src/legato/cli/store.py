@@ -9,6 +9,7 @@ import typer
 
 from legato.cli.commands import Commands
 from legato.cli.confirmation import messages
+from legato.cli.endings import undone_if_ended
 from legato.cli.options import JsonOption
 from legato.cli.output import counted, say, say_json
 from legato.errors import ConfigError
@@ -66,11 +67,13 @@ def backup(
             raise typer.BadParameter(
                 "segments of the ledger are not copied from a URL", param_hint="--ledger-directory"
             )
-        manifest = fetch(store, to)
+        with undone_if_ended():
+            manifest = fetch(store, to)
         store = f"the store at {parse_uri(store)}"
     else:
         segments = (ledger_directory or Path(store, LEDGER_NAME)) if ledger else None
-        manifest = backups.take(Path(store), to, ledger=segments)
+        with undone_if_ended():
+            manifest = backups.take(Path(store), to, ledger=segments)
     contents = backups.verify(to) if verify else None
     if as_json:
         say_json({"manifest": msgspec.to_builtins(manifest), "contents": msgspec.to_builtins(contents)})
@@ -96,7 +99,8 @@ def restore(
     from legato.store.base import FORMAT_VERSION
 
     _see_that_it_can_be_named(store)
-    manifest = backups.restore(backup, store)
+    with undone_if_ended():
+        manifest = backups.restore(backup, store)
     say(f"restored {store} as of commit {manifest.log_position:,} of epoch {manifest.epoch:,}")
     if manifest.format != FORMAT_VERSION:
         say(f"it has format {manifest.format}: the first broker that serves from it brings it to {FORMAT_VERSION}")
@@ -120,7 +124,8 @@ def verify(
     from legato.store import backup as backups
     from legato.store.base import FORMAT_VERSION
 
-    contents = backups.verify(path)
+    with undone_if_ended():
+        contents = backups.verify(path)
     if as_json:
         say_json(msgspec.to_builtins(contents))
         return

@@ -157,6 +157,26 @@ def store(tmp_path: Path) -> Path:
     return path
 
 
+ENDED_BEFORE_IT_IS_COMPLETE = """
+import os, signal, sys
+from legato.cli.main import main
+from legato.store import backup
+
+backup.complete = lambda *_: os.kill(os.getpid(), int(sys.argv.pop()))
+main()
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_backup_that_a_signal_ends_leaves_nothing(store: Path, tmp_path: Path, number: int) -> None:
+    """As that of `timeout`: a copy of a day's store stayed, under a name of which the next day knew nothing."""
+    (disk := tmp_path / "disk").mkdir()
+    words = ["store", "backup", str(store), str(disk / "today"), str(int(number))]
+    run = subprocess.run([sys.executable, "-c", ENDED_BEFORE_IT_IS_COMPLETE, *words], capture_output=True, check=False)
+    assert (run.returncode, run.stderr) == (-number, b"")
+    assert list(disk.iterdir()) == []
+
+
 def test_users_go_with_a_backup_and_nobody_else_may_read_it(store: Path, tmp_path: Path) -> None:
     """A restored broker without its users would let in whoever is on its machine."""
     (store / "users").write_text("ann\n")
