@@ -6,6 +6,8 @@ import json
 import os
 import socket
 import stat
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -153,6 +155,62 @@ def test_who_did_what_is_in_the_log_of_facts(tmp_path: Path, detail: str) -> Non
     others = {("login", "ann", "", "", "allowed"), ("management", "ann", "read", "salaries", "allowed")}
     assert (others <= said) == (detail == "all")
     assert bool(others & said) == (detail == "all")
+
+
+def test_a_pipe_that_is_read_slowly_gets_all_lines(tmp_path: Path) -> None:
+    """A write that a pipe took a part of was taken for one of all: the rest was lost, and the line in the middle."""
+    pipe = tmp_path / "audit"
+    os.mkfifo(pipe, 0o600)
+    with open(os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)) as reading:
+        os.set_blocking(reading.fileno(), True)
+        trail = AuditTrail(pipe, lambda: 0, 1)
+        peer = SimpleNamespace(user="eve", name="192.0.2.7:1", container="c" * 255)
+        for number in range(2_000):
+            trail.say("denial", peer, "denied", object=f"{number}")
+        told = [json.loads(reading.readline())["object"] for _ in range(2_000)]
+        trail.stop()
+    assert told == [f"{number}" for number in range(2_000)]
+
+
+DISK_WITH_ROOM_AGAIN = """
+import logging, resource, signal, sys, time
+from pathlib import Path
+from types import SimpleNamespace
+from legato.server.identity.audit_trail import AuditTrail
+
+logging.basicConfig(stream=sys.stderr)
+file, log = Path(sys.argv[1]), Path(sys.argv[2])
+peer = SimpleNamespace(user="eve", name="192.0.2.7:1", container="c")
+trail = AuditTrail(file, lambda: 0, 1)
+
+def say(word, times, until):
+    for _ in range(times):
+        trail.say("denial", peer, "denied", object=word)
+    deadline = time.monotonic() + 60
+    while not until() and time.monotonic() < deadline:
+        time.sleep(0.01)
+
+say("first", 1, lambda: file.stat().st_size)
+resource.setrlimit(resource.RLIMIT_FSIZE, (file.stat().st_size + 30, resource.RLIM_INFINITY))
+say("cut", 1, lambda: "cannot be written" in log.read_text())
+resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+say("last", 1, lambda: b"last" in file.read_bytes())
+trail.stop()
+"""
+
+
+def test_a_line_that_a_full_disk_cuts_spoils_no_other_and_the_log_says_how_many_are_lost(tmp_path: Path) -> None:
+    """Nothing was said of it, and the next line was added to the half."""
+    trail, log = tmp_path / "audit", tmp_path / "log"
+    with log.open("wb") as said:
+        command = [sys.executable, "-c", DISK_WITH_ROOM_AGAIN, str(trail), str(log)]
+        subprocess.run(command, stderr=said, timeout=60, check=True)
+    first, cut, last = trail.read_text().splitlines()
+    assert json.loads(first)["object"] == "first"
+    assert json.loads(last)["object"] == "last"
+    assert first.startswith(cut)
+    assert "cannot be written: File too large" in log.read_text()
+    assert "is written again; lines that are lost: 1" in log.read_text()
 
 
 def test_denials_do_not_fill_the_ledger() -> None:

@@ -149,7 +149,7 @@ class AuditTrail:
             self._thread = None
 
     def _write(self, file: Path) -> None:
-        failed = False
+        failed, lost, writer = False, 0, _Writer(file)
         while (line := self._waiting.get()) is not None:
             lines = [line]
             end = False
@@ -160,19 +160,54 @@ class AuditTrail:
                     break
                 lines.append(more)
             try:
-                # Opened each time: whoever keeps old lines elsewhere may move the file away at any time.
-                descriptor = os.open(file, _FLAGS, 0o600)
-                try:
-                    os.write(descriptor, "".join(f"{text}\n" for text in lines).encode())
-                finally:
-                    os.close(descriptor)
-                failed = False
+                writer.write(lines)
             except OSError as error:
                 if not failed:
                     log.error("! the audit trail %s cannot be written: %s", file, _reason(error))
-                failed = True
+                failed, lost = True, lost + writer.unwritten
+            else:
+                if failed:
+                    log.warning("! the audit trail %s is written again; lines that are lost: %d", file, lost)
+                failed, lost = False, 0
             if end:
                 return
+
+
+class _Writer:
+    """Adds lines to a file.
+
+    Attributes:
+        unwritten: lines of the last write that failed that are not in the file, or not whole.
+    """
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self._is_cut = False
+        """Whether the last line that is there has no end."""
+        self.unwritten = 0
+
+    def write(self, lines: list[str]) -> None:
+        """Add lines.
+
+        Raises:
+            OSError: some could not be written.
+        """
+        rest = "".join(f"{line}\n" for line in lines).encode()
+        self.unwritten = len(lines)
+        # Opened each time: whoever keeps old lines elsewhere may move the file away at any time.
+        descriptor = os.open(self._file, _FLAGS, 0o600)
+        try:
+            # A pipe that is read slowly is waited for, as a disk is.
+            os.set_blocking(descriptor, True)
+            if self._is_cut and os.fstat(descriptor).st_size:
+                rest = b"\n" + rest
+            while rest:
+                count = os.write(descriptor, rest)
+                self._is_cut = rest[count - 1 : count] != b"\n"
+                rest = rest[count:]
+                self.unwritten = rest.lstrip(b"\n").count(b"\n")
+        finally:
+            os.close(descriptor)
 
 
 def check_audit_file(file: Path) -> None:
