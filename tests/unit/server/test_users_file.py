@@ -189,6 +189,15 @@ def test_the_lock_that_root_makes_belongs_to_the_brokers_user_and_no_other_file_
     assert other.stat().st_uid == 0
 
 
+def test_a_link_in_the_place_of_the_lock_makes_no_file_elsewhere(tmp_path: Path) -> None:
+    """Whoever may write the directory had root make a file anywhere, such as one that lets nobody log in."""
+    (tmp_path / "store").mkdir()
+    (tmp_path / "store" / "users.lock").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(ConfigError, match="Cannot write the users file"):
+        add(tmp_path / "store" / "users", "ann")
+    assert not (tmp_path / "elsewhere").exists()
+
+
 def test_a_line_that_was_cut_is_told_in_words_and_without_what_is_in_it(tmp_path: Path) -> None:
     """It was `not enough values to unpack (expected 3, got 1)`."""
     file = tmp_path / "users"

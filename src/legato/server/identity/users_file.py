@@ -233,11 +233,12 @@ def changing(path: Path) -> Iterator[UsersFile]:
 
 
 def _open_lock(path: Path) -> int:
-    name, flags = path.with_name(path.name + ".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
+    name, flags = path.with_name(path.name + ".lock"), os.O_RDWR | os.O_CLOEXEC
     try:
-        lock = os.open(name, flags | os.O_EXCL, 0o600)
+        lock = os.open(name, flags | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError:
-        return os.open(name, flags, 0o600)
+        # Not made here: it could be a link, by which somebody else has us make a file anywhere.
+        return os.open(name, flags)
     # Only a file that we have just made: another could be a link to somebody else's.
     _give_to_owner(lock, path)
     return lock
