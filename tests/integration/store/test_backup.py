@@ -162,7 +162,8 @@ import os, signal, sys
 from legato.cli.main import main
 from legato.store import backup
 
-backup.complete = lambda *_: os.kill(os.getpid(), int(sys.argv.pop()))
+number = int(sys.argv.pop())
+backup.complete = lambda *_: os.kill(os.getpid(), number)
 main()
 """
 
