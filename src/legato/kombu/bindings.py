@@ -10,7 +10,7 @@ from functools import lru_cache
 import msgspec
 
 from legato.client import Destination, Queue, Session, TextMessage, Topic
-from legato.errors import JMSError
+from legato.errors import JMSError, JMSSecurityError, ResourceAllocationError
 
 log = logging.getLogger("legato.kombu")
 
@@ -92,6 +92,8 @@ class BindingTable:
             try:
                 with self._session.create_browser(self._queue) as browser:
                     return set(_read(browser))
+            except (JMSSecurityError, ResourceAllocationError):
+                raise  # The broker has refused it, and would again.
             except JMSError:
                 # A browser does not outlive a failover. If the connection is gone for good, this raises.
                 self._session.create_producer(self._queue).close()

@@ -29,6 +29,7 @@ from legato.kombu.connection import BrokerConnection
 from legato.kombu.errors import BrokerAwayError, BrokerLostError
 from legato.kombu.sending import MessageCopy
 from legato.testing import LocalBroker, Network, broker, broker_pair
+from tests.integration.client.calling import Calling
 from tests.integration.server.test_logins import add
 from tests.support.monitored import until
 from tests.support.server import server
@@ -514,6 +515,21 @@ def test_a_queue_that_may_not_be_deleted_keeps_its_bindings(tmp_path: Path) -> N
         assert queue.queue_declare(passive=True).queue == "kept"
         connection.Producer().publish("milk", exchange="kept", routing_key="k")
         assert payloads(Sink(connection, queue).take(2)) == ["tea", "milk"]
+
+
+def test_who_may_not_read_the_bindings_is_told(tmp_path: Path) -> None:
+    """The first declaration looked at them again and again, for ever."""
+    store = tmp_path / "store"
+    store.mkdir(mode=0o700)
+    add(store / "users", "ann", "x")
+    (tmp_path / "legato.toml").write_text(WORKER.replace('"browse", ', ""))
+    with (
+        server(store, "--config", str(tmp_path / "legato.toml")) as running,
+        Connection(f"legato://ann:x@127.0.0.1:{running.port}") as connection,
+    ):
+        declaring = Calling(lambda: Queue("own", channel=connection.default_channel).declare())
+        with pytest.raises(legato.kombu.ChannelRefusedError, match=r"kombu\.bindings"):
+            declaring.outcome()
 
 
 def test_a_transient_queue_may_be_deleted_and_made_again_under_its_name(connect: Callable[..., Connection]) -> None:
