@@ -249,6 +249,19 @@ def test_every_command_explains_itself_with_an_example() -> None:
         assert "Example" in answer.stdout, command
 
 
+def test_addresses_of_queues_and_topics_are_no_missing_queues(pair: BrokerPair) -> None:
+    """A topic, and a queue by its address, was said to have been made, and could not be browsed."""
+    legato(pair, "send", "queue://oolong", "tea")
+    assert legato(pair, "browse", "queue://oolong").stdout == "tea\n"
+    assert legato(pair, "receive", "queue://oolong").stdout == "tea\n"
+    for address in ("queue://oolong", "topic://oolong"):
+        empty = legato(pair, "receive", address, "--wait", "0")
+        assert (empty.returncode, empty.stderr) == (1, f"no message came from {address} within 0 s\n")
+    refused = legato(pair, "browse", "topic://oolong")
+    assert (refused.returncode, refused.stdout) == (1, "")
+    assert "topic://oolong is a topic: its messages wait in its subscriptions" in refused.stderr
+
+
 OTHER_LOCALE = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
 """In which texts are ASCII."""
 

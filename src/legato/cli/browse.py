@@ -26,7 +26,12 @@ def browse(
     from legato.cli.rendering import say_message
     from legato.client import ConnectionFactory
     from legato.client.failover.uri import short_wait
+    from legato.core.address_prefixes import TOPIC_PREFIX
 
+    if queue.startswith(TOPIC_PREFIX):
+        raise InvalidDestinationError(
+            f"{quoted(queue)} is a topic: its messages wait in its subscriptions, which legato subscriptions lists."
+        )
     with (
         ConnectionFactory(url, **short_wait(url)).create_connection() as connection,
         connection.create_session() as session,

@@ -7,6 +7,7 @@ from contextlib import closing
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+from legato.core.address_prefixes import QUEUE_PREFIX, TOPIC_PREFIX
 from legato.errors import JMSError
 from legato.likeness import meant
 from legato.quoting import quoted
@@ -41,9 +42,13 @@ def rows(url: str, type: str, match: str = "") -> Iterator[dict[str, Any]]:
 
 
 def missing_queue(connection: Connection, url: str, name: str) -> str | None:
-    """What may have been meant if there is no such queue; None if there is one, or if this user may not ask."""
+    """What may have been meant if there is no such queue; None if there is one, if it is a topic, or if this user may
+    not ask."""
     from legato.client.management import Requester
 
+    if name.startswith(TOPIC_PREFIX):
+        return None
+    name = name.removeprefix(QUEUE_PREFIX)
     try:
         with closing(Requester(connection, "the broker")) as asking:
             asking.request("read", "queue", name, {})

@@ -172,7 +172,8 @@ class _Import:
                 if marker is None:
                     raise ConfigError(
                         "Another import of this file is under way, or somebody removed its progress from the queue "
-                        f"{PROGRESS_QUEUE}. Wait for the other one, or import the file anew with --again."
+                        f"{PROGRESS_QUEUE}. Wait for the other one (a minute, if it was killed: so long the broker "
+                        "keeps its place), or import the file anew with --again."
                     )
                 if read is None or marker.properties[_DONE] != done:
                     # What is durable says where to go on.
