@@ -22,7 +22,7 @@ from faststream.specification.schema import BrokerSpec
 
 from legato.client import ConnectionOptions
 from legato.client.aio import Connection, ConnectionFactory
-from legato.errors import ConfigError, JMSError
+from legato.errors import ConfigError, JMSError, JMSSecurityError
 from legato.faststream.address import address_of
 from legato.faststream.config import LegatoBrokerConfig, make_legato_logger_state
 from legato.faststream.message import Delivery, LegatoMessage
@@ -174,6 +174,8 @@ class LegatoBroker(LegatoRegistrator, BrokerUsecase[Delivery, Connection, Legato
         try:
             async with asyncio.timeout(timeout), self._connection.create_session() as session:
                 await (await session.create_temporary_queue()).delete()
+        except JMSSecurityError:
+            return True  # To refuse it is an answer.
         except (JMSError, TimeoutError):
             return False
         return True

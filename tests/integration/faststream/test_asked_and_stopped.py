@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from contextlib import suppress
+from pathlib import Path
 
 import pytest
 
@@ -14,6 +15,15 @@ from legato.faststream import LegatoBroker
 from legato.testing import LocalBroker, broker
 from tests.integration.client.calling import until
 from tests.integration.faststream.test_broker import Heard, started, told
+from tests.integration.server.test_logins import add
+from tests.support.server import server
+
+FEW = """
+[[role]]
+name = "workers"
+members = ["ann"]
+allow = [{ on = "orders", may = ["send", "receive", "create"] }]
+"""
 
 
 @pytest.fixture(scope="module")
@@ -147,3 +157,20 @@ def test_a_consumer_that_is_refused_leaves_no_session(running: LocalBroker) -> N
             assert len(connection._sessions) == before
 
     told(story)
+
+
+def test_a_broker_that_refuses_temporary_queues_is_there(tmp_path: Path) -> None:
+    """`ping()` makes one: for a user with few permissions a probe of the service failed for ever."""
+    store = tmp_path / "store"
+    store.mkdir(mode=0o700)
+    add(store / "users", "ann", "x")
+    (tmp_path / "legato.toml").write_text(FEW)
+
+    async def story() -> None:
+        async with LegatoBroker(f"amqp://ann:x@127.0.0.1:{few.port}") as service:
+            assert await service.ping()
+            few.kill()
+            assert not await service.ping(timeout=0.1)
+
+    with server(store, "--config", str(tmp_path / "legato.toml")) as few:
+        told(story)
