@@ -13,8 +13,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import parse_qs, urlsplit
+from weakref import WeakValueDictionary
 
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
@@ -36,12 +37,16 @@ from legato.quoting import quoted
 from legato.server.identity.back_off import BackOff
 
 log = logging.getLogger("legato.console")
+T = TypeVar("T")
 
 LIVE_EVERY_S = 2.0
 FORM_BYTES_MAX = 4 << 20
 FORMS_BYTES_MAX = 2 * FORM_BYTES_MAX
 """Of all forms of one visit that are read at the same time."""
 LOGIN_BYTES_MAX = 16 << 10
+THREADS_OF_USER_MAX = 16
+"""Pages and forms of one user that are worked on at the same time, of some 40 in all; some take long, as a look for
+messages that are rare in a long queue."""
 STREAMS_MAX = 32
 """Pages of one visit that are kept up to date."""
 ASK_AGAIN_AFTER_S = 1.0
@@ -138,6 +143,8 @@ class Console:
         self._not_begun: tuple[float, JMSError] | None = None
         """When and why there was no visit without a login."""
         self._streams: Counter[Visit] = Counter()
+        self._threads: WeakValueDictionary[tuple[bool, str], asyncio.Semaphore] = WeakValueDictionary()
+        """What a user's visits wait for."""
         self._forms: Counter[Visit] = Counter()
         """Bytes of forms that are being read."""
         self._back_off = BackOff(0.0, WRONG_MAX, WRONG_FOR_S)
@@ -287,12 +294,20 @@ class Console:
             if "token" in request.query_params:
                 response: Response = RedirectResponse(request.url.path, 303)
             else:
-                response = await run_in_threadpool(self._render_page, view, self._asked(visit, request), request)
+                response = await self._work(visit, self._render_page, view, self._asked(visit, request), request)
             if secret:
                 self._keep(response, secret)
             return response
 
         return page
+
+    async def _work(self, visit: Visit, work: Callable[..., T], *arguments: Any) -> T:
+        """Have a thread do what a visit asked for; nobody's visits have all threads."""
+        threads = self._threads.get(visit.whose)
+        if threads is None:
+            threads = self._threads[visit.whose] = asyncio.Semaphore(THREADS_OF_USER_MAX)
+        async with threads:
+            return await run_in_threadpool(work, *arguments)
 
     def _asked(self, visit: Visit, request: Request) -> Asked:
         lists: dict[str, list[str]] = {}
@@ -377,7 +392,7 @@ class Console:
                 visit = await run_in_threadpool(self._visits.find, secret)
                 if visit is not asked.visit:
                     return
-                content, _status = await run_in_threadpool(self._render, view, asked)
+                content, _status = await self._work(asked.visit, self._render, view, asked)
                 if content != shown:
                     shown = content
                     yield "event: view\n" + "".join(f"data: {line}\n" for line in content.splitlines()) + "\n"
@@ -403,7 +418,7 @@ class Console:
                     "trouble.html", {"why": "This form is not from this visit: load its page again."}, 403
                 )
             asked = Asked(visit, values, lists, self._ledger, self._settings.store)
-            return RedirectResponse(await run_in_threadpool(self._perform, action, asked), 303)
+            return RedirectResponse(await self._work(visit, self._perform, action, asked), 303)
 
         return act
 

@@ -189,6 +189,31 @@ def can_begin(visitor: Visitor) -> bool:
         return stream.status_code == 200
 
 
+def test_pages_of_one_user_that_take_long_keep_nobody_else_waiting(
+    running: Server, visitor: Visitor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Forty looks for what is rare in a long queue, and the console answered nobody."""
+    begun, go_on = threading.Semaphore(0), threading.Event()
+
+    def first_messages(*_: object) -> list[object]:
+        begun.release()
+        assert go_on.wait(WAIT_S)
+        return []
+
+    monkeypatch.setattr("legato.console.pages.queues.first_messages", first_messages)
+    log_in(visitor, "owner")
+    other = Visitor(visitor.address)
+    with ThreadPoolExecutor(50) as threads, other.client:
+        try:
+            looks = [threads.submit(visitor.client.get, "/queues/messages?name=orders") for _ in range(50)]
+            for _ in range(application.THREADS_OF_USER_MAX):
+                assert begun.acquire(timeout=WAIT_S)
+            assert "orders 1" in log_in(other, "eve")
+        finally:
+            go_on.set()
+        assert {look.result(WAIT_S).status_code for look in looks} == {200}
+
+
 def test_who_logs_out_and_in_while_a_job_goes_on_leaves_no_connections(
     running: Server, visitor: Visitor, open_visits: Visits
 ) -> None:
