@@ -12,16 +12,24 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Engine
 
-from legato.errors import FlowError, JMSError
+from legato.errors import FlowError, JMSError, JMSSecurityError
 from legato.flows import Context, FlowBackendError, Flows, Policy, Transaction
-from tests.integration.client.calling import until
+from tests.integration.client.calling import Calling, until
 from tests.integration.flows.test_databases import add, engine, totals
+from tests.integration.server.test_logins import add as add_user
 from tests.support.databases import database_url, postgres
 from tests.support.server import Server, server
 
 __all__ = ["database_url", "engine", "postgres"]
 
 WAIT_S = 60.0
+LONG_S = 3600.0
+WITHOUT_BROWSE = """
+[[role]]
+name = "workers"
+members = ["ann"]
+allow = [{ on = "flows.#", may = ["send", "receive", "create"] }]
+"""
 
 
 def test_a_stage_that_is_given_up_leaves_nothing_in_its_database(
@@ -76,6 +84,28 @@ def test_a_service_that_failed_to_start_stops_at_once(
     assert flows.stop()
     assert time.monotonic() - begun < 10
     assert flows._connection is None
+
+
+def test_a_service_that_may_not_look_for_cancelled_flows_is_told_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It looked again, as over a failover."""
+    monkeypatch.setattr("legato.flows.starting.cancellations.LOOK_AGAIN_S", LONG_S)
+    store = tmp_path / "store"
+    store.mkdir(mode=0o700)
+    add_user(store / "users", "ann", "x")
+    (tmp_path / "legato.toml").write_text(WITHOUT_BROWSE)
+    with server(store, "--config", str(tmp_path / "legato.toml")) as running:
+        flows = Flows(f"amqp://ann:x@127.0.0.1:{running.port}", policy=Policy(concurrency=1))
+
+        @flows.terminator("Count")
+        def count(context: Context[None], item: str) -> None:
+            pass
+
+        starting = Calling(flows.start)
+        with pytest.raises(JMSSecurityError, match=r"browse on 'flows\.cancelled'"):
+            starting.outcome()
+        flows.stop()
 
 
 def test_a_stage_is_told_that_it_cannot_stop_its_service(make_flows: Callable[..., Flows]) -> None:

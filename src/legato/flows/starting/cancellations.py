@@ -6,7 +6,7 @@ import threading
 import time
 from collections import OrderedDict
 
-from legato.client import Connection, JMSError, Message, Queue, TextMessage, Topic
+from legato.client import Connection, JMSError, JMSSecurityError, Message, Queue, TextMessage, Topic
 from legato.errors import FlowBackendError
 
 RETENTION_S = 24 * 3600
@@ -50,8 +50,8 @@ class Cancelled:
             try:
                 self._look_through(connection)
                 return
-            except JMSError:
-                if attempt == LOOKS_MAX:
+            except JMSError as error:
+                if attempt == LOOKS_MAX or isinstance(error, JMSSecurityError):
                     raise  # A failover cuts a look through the queue off; so many in a row are something else.
                 # Where much else goes on, a failover may take longer than several looks.
                 time.sleep(attempt * LOOK_AGAIN_S)
