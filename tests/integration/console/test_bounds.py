@@ -9,12 +9,14 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
 
-from legato.client import Connection
-from legato.console import application, dead_letter_index, ledger_view, peers, visits
+from legato.administration import exact_json
+from legato.client import AcknowledgeMode, BytesMessage, Connection, ConnectionFactory, Queue, TextMessage
+from legato.console import application, dead_letter_index, ledger_view, message_view, peers, visits
 from legato.console.broker_link import BrokerLink
 from legato.console.brokers import Brokers
 from legato.console.dead_letter_index import Indexes
@@ -240,8 +242,6 @@ def test_who_logs_out_and_in_while_a_job_goes_on_leaves_no_connections(
 
 def bury(running: Server) -> None:
     """Dead letters in DLQ.tea."""
-    from legato.client import AcknowledgeMode, ConnectionFactory, Queue, TextMessage
-
     url = f"amqp://owner:owner-password@127.0.0.1:{running.port}"
     with (
         ConnectionFactory(url).create_connection() as connection,
@@ -254,6 +254,39 @@ def bury(running: Server) -> None:
             received = consumer.receive(timeout_s=WAIT_S)
             assert received is not None
             session.reject(received, "no")
+
+
+def test_a_message_of_any_size_is_shown_as_far_as_a_page_goes(
+    running: Server, visitor: Visitor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever may send had the console take a gigabyte, and seconds, for each 15 MB that somebody looked at."""
+    read = exact_json.read_json
+
+    def read_json(text: str) -> Any:
+        assert len(text) <= message_view.JSON_CHARACTERS_MAX
+        return read(text)
+
+    monkeypatch.setattr(message_view, "read_json", read_json)
+    nested = "[" + "[]," * 1_000_000 + "[]]"
+    url = f"amqp://owner:owner-password@127.0.0.1:{running.port}"
+    with ConnectionFactory(url).create_connection() as connection, connection.create_session() as session:
+        messages = [
+            TextMessage(nested[-900_000:]),
+            TextMessage(nested),
+            BytesMessage(nested.encode()),
+            TextMessage("[1]"),
+        ]
+        for message in messages:
+            session.create_producer(Queue("boxes")).send(message)
+    log_in(visitor, "owner")
+    assert "[ 1 ]" in visitor.see("/queues/messages", name="boxes")
+    shown = [visitor.see("/queues/message", name="boxes", id=str(message.message_id)) for message in messages]
+    assert f"{900_000 - message_view.BODY_CHARACTERS_MAX:,} characters more are not shown" in shown[0]
+    assert "characters more are not shown" in shown[1]
+    assert "[]" not in shown[1]
+    assert "2,900,004 characters more are not shown" in shown[2]
+    assert "[[],[]," in shown[2]
+    assert "[ 1 ]" in shown[3]
 
 
 class Waiting(BrokerLink):
