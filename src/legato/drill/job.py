@@ -5,6 +5,8 @@ import shutil
 
 from rich.console import Console
 
+from legato.client import ConnectionFactory
+from legato.client.failover.uri import short_wait
 from legato.drill.checker import judge_records
 from legato.drill.database import judge_database
 from legato.drill.disk import unmount
@@ -15,7 +17,7 @@ from legato.drill.run import Run
 from legato.drill.target import named, own
 from legato.errors import ConfigError
 from legato.processes.child import ProcessError
-from legato.processes.scratch import choose_seed, prepare_directory
+from legato.processes.scratch import choose_seed, prepare_directory, see_writable
 from legato.store.environment import DATA_NAME
 
 REPORT_NAME = "report.html"
@@ -26,12 +28,18 @@ def run_drill(options: DrillOptions, console: Console) -> Outcome:
 
     Raises:
         ConfigError: an option or the machine is not fit for the drill, or lacks Spark for `spark_load`.
+        JMSError: no broker can be reached at `url`.
         StoreError: the store cannot be read afterwards.
     """
     if options.spark_load and not spark_is_there():
         raise ConfigError("--spark-load needs Spark: pip install 'legato[spark]', and Java 17 or newer.")
+    if options.url is not None:
+        # The drill's clients reach it by relays, which take connections whether it is there or not.
+        ConnectionFactory(options.url, **short_wait(options.url)).create_connection().close()
     unmount(options.out / "store")
     prepare_directory(options.out, "drill")
+    see_writable("--json", options.json_file)
+    see_writable("--report", options.report_file)
     seed = choose_seed() if options.seed is None else options.seed
     spark = options.spark and options.url is None and spark_is_there()
     if options.url is not None:

@@ -63,6 +63,25 @@ def _bind(probe: socket.socket, port: int) -> None:
     probe.listen()
 
 
+def see_writable(option: str, file: Path | None) -> None:
+    """See that what is known at the end of a long run can be written then; makes the directories above it.
+
+    Raises:
+        ConfigError: it cannot.
+    """
+    if file is None or (file.exists() and not file.is_file() and not file.is_dir()):
+        return  # A device, or a pipe, whose reader may come later.
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        is_new = not file.exists()
+        with file.open("ab"):
+            pass
+        if is_new:
+            file.unlink()
+    except OSError as error:
+        raise ConfigError(f"{option} {file} cannot be written: {error.strerror}.") from None
+
+
 def prepare_directory(out: Path, command: str = "demo") -> None:
     """Make `out` an empty directory for a run of `legato COMMAND`.
 

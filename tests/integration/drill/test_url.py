@@ -10,7 +10,8 @@ from typer.testing import CliRunner
 
 from legato.cli.main import app
 from legato.drill.management import delete_all, names
-from tests.support.server import Server
+from legato.errors import JMSError
+from tests.support.server import Server, free_port
 
 SETTINGS = """
 [server]
@@ -34,6 +35,17 @@ def broker(tmp_path: Path) -> Iterator[Server]:
     server = Server(tmp_path / "store", "--config", str(tmp_path / "legato.toml")).start()
     yield server
     server.kill()
+
+
+def test_brokers_that_are_not_there_are_told_at_once_and_the_last_drill_stays(tmp_path: Path) -> None:
+    """Its clients connect to relays: after a minute of silence these did not begin."""
+    (out := tmp_path / "out").mkdir()
+    (out / ".legato-drill").touch()
+    (out / "result.json").touch()
+    done = CliRunner().invoke(app, ["drill", "--url", f"amqp://127.0.0.1:{free_port()}", "--out", str(out)])
+    assert isinstance(done.exception, JMSError)
+    assert str(done.exception).startswith("No broker can be reached")
+    assert (out / "result.json").exists()
 
 
 @pytest.mark.slow

@@ -8,7 +8,7 @@ import pytest
 from legato.demo.options import FLIGHTS_ALL, DemoOptions
 from legato.demo.records import FLIGHTS_TOTAL
 from legato.errors import ConfigError
-from legato.processes.scratch import choose_ports, prepare_directory
+from legato.processes.scratch import choose_ports, prepare_directory, see_writable
 
 
 @pytest.mark.parametrize(
@@ -42,6 +42,22 @@ def test_a_directory_of_an_earlier_run_is_emptied(tmp_path: Path) -> None:
     (out / "store").mkdir()
     prepare_directory(out)
     assert not (out / "store").exists()
+
+
+@pytest.mark.parametrize("file", [".", "file/result.json", "/proc/nowhere/result.json"])
+def test_a_result_that_cannot_be_written_is_refused_at_the_beginning(tmp_path: Path, file: str) -> None:
+    """It was at the end of the run, and the result was gone."""
+    (tmp_path / "file").touch()
+    with pytest.raises(ConfigError, match=f"--json {tmp_path / file} cannot be written"):
+        see_writable("--json", tmp_path / file)
+
+
+def test_looking_whether_a_result_can_be_written_leaves_files_as_they_are(tmp_path: Path) -> None:
+    (old := tmp_path / "old.json").write_text("{}")
+    for file in (None, Path("/dev/stdout"), old, tmp_path / "new" / "result.json"):
+        see_writable("--json", file)
+    assert old.read_text() == "{}"
+    assert list((tmp_path / "new").iterdir()) == []
 
 
 def test_a_port_in_use_is_named() -> None:
