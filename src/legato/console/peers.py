@@ -19,8 +19,8 @@ REQUEST_S = 10.0
 """A peer has so long to send a request, up to its body."""
 BODY_S = 60.0
 """And so long for the body."""
-UNREAD_S = 30.0
-"""Who reads nothing of what it asked for is cut off then."""
+UNREAD_S, READ_BYTES_MIN = 30.0, 4096
+"""Who has not read so much in that time, of what it asked for, is cut off."""
 
 
 class Listening(socket.socket):
@@ -81,6 +81,7 @@ class PatientProtocol(H11Protocol):
         """For how many seconds the peer is waited for; 0: it is our turn."""
         self._until: asyncio.TimerHandle | None = None
         self._unread: asyncio.TimerHandle | None = None
+        self._unread_bytes = 0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """See asyncio."""
@@ -107,19 +108,44 @@ class PatientProtocol(H11Protocol):
         if self._until is not None:
             self._until.cancel()
             self._until = None
-        if awaited and not self.transport.is_closing():
-            self._until = self.loop.call_later(awaited, self.transport.abort)
+        if self.transport.is_closing():
+            self._see_read()
+        elif awaited:
+            self._until = self.loop.call_later(awaited, self._give_up)
+
+    def _give_up(self) -> None:
+        """Wait for nothing more; what was answered before may still be read."""
+        self.transport.close()
+        self._see_read()
+
+    def timeout_keep_alive_handler(self) -> None:
+        """See uvicorn."""
+        super().timeout_keep_alive_handler()
+        self._see_read()
 
     def pause_writing(self) -> None:
         """See asyncio."""
         super().pause_writing()
-        if self._unread is None:
-            self._unread = self.loop.call_later(UNREAD_S, self.transport.abort)
+        self._see_read()
 
     def resume_writing(self) -> None:
         """See asyncio."""
         super().resume_writing()
-        self._read_again()
+        if not self.transport.is_closing():
+            self._read_again()
+
+    def _see_read(self) -> None:
+        """From now on it is seen whether the peer reads."""
+        if self._unread is None:
+            self._unread_bytes = self.transport.get_write_buffer_size()
+            self._unread = self.loop.call_later(UNREAD_S, self._look_at_unread)
+
+    def _look_at_unread(self) -> None:
+        before, self._unread = self._unread_bytes, None
+        if self.transport.get_write_buffer_size() > before - READ_BYTES_MIN:
+            self.transport.abort()
+        else:
+            self._see_read()
 
     def _read_again(self) -> None:
         if self._unread is not None:
