@@ -21,7 +21,9 @@ from legato.console.broker_link import BrokerLink
 from legato.console.brokers import Brokers
 from legato.console.dead_letter_index import Indexes
 from legato.console.ledger_view import Ledger
+from legato.console.pages import flows
 from legato.console.peers import Listening
+from legato.console.rendering import StaticFiles
 from legato.console.serve import Options, prepare
 from legato.console.visits import Visit, Visits
 from legato.core.facts import EpochBegan, LogRecord, MessageStored, QueueCreated
@@ -100,6 +102,24 @@ def test_who_does_not_read_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
         asked = b"GET /static/htmx.min.js HTTP/1.1\r\nHost: localhost\r\n\r\n" * 1000
         peer.send(asked)
         eventually(lambda: not found.open)
+
+
+def test_who_reads_slowly_gets_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also when the console does not wait for another request any more."""
+    monkeypatch.setattr(peers, "REQUEST_S", 0.05)
+    monkeypatch.setattr(peers, "UNREAD_S", 0.5)
+    times = 200
+    with listening() as (_, port), socket.socket() as peer:
+        peer.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        peer.connect(("127.0.0.1", port))
+        peer.settimeout(WAIT_S)
+        asked = b"GET /static/htmx.min.js HTTP/1.1\r\nHost: localhost\r\n"
+        peer.sendall((asked + b"\r\n") * (times - 1) + asked + b"Connection: close\r\n\r\n")
+        answers = bytearray()
+        while more := peer.recv(1 << 20):
+            answers += more
+    assert answers.count(b"HTTP/1.1 200") == times
+    assert answers.rstrip().endswith(StaticFiles().files["htmx.min.js"].rstrip())
 
 
 def test_one_address_has_so_many_connections_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -278,8 +298,12 @@ def test_a_message_of_any_size_is_shown_as_far_as_a_page_goes(
         ]
         for message in messages:
             session.create_producer(Queue("boxes")).send(message)
+        # A service's record of a run is small.
+        session.create_producer(Queue("flows.trace.0")).send(TextMessage(nested))
+    monkeypatch.setattr(flows, "decode_record", lambda text: pytest.fail("it is read as a whole"))
     log_in(visitor, "owner")
     assert "[ 1 ]" in visitor.see("/queues/messages", name="boxes")
+    visitor.see("/flows")
     shown = [visitor.see("/queues/message", name="boxes", id=str(message.message_id)) for message in messages]
     assert f"{900_000 - message_view.BODY_CHARACTERS_MAX:,} characters more are not shown" in shown[0]
     assert "characters more are not shown" in shown[1]

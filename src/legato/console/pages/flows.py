@@ -8,6 +8,7 @@ from typing import Any
 
 from legato.administration.flow_traces import Step, steps_in
 from legato.client import Queue
+from legato.console.message_view import large_body
 from legato.console.view import Asked, View
 from legato.errors import JMSError, MessageFormatError
 from legato.flows.model.wire import PREFIX
@@ -70,6 +71,8 @@ def read_records(asked: Asked) -> list[RunRecord]:
             for read, message in enumerate(messages):
                 if read == RECORDS_MAX:
                     break
+                if large_body(message) is not None:
+                    continue  # It is none of a service's.
                 with suppress(MessageFormatError):
                     found.append(decode_record(str(message.body)))
     return found
