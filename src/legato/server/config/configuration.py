@@ -472,6 +472,9 @@ def load(
         _check(config)
         if config.tls.key:
             refuse_readable(Path(config.tls.key), "The private key (tls.key)")
+        for name in ("tls_key", "credentials_file"):
+            if key := getattr(config.replication, name):
+                refuse_readable(Path(key), f"The private key (replication.{name})")
     if file is not None and config.auth.users:
         refuse_readable(file, "There are passwords in auth.users, and the configuration")
     config.__dict__["given"] = msgspec.to_builtins(config)
