@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import ssl
 import threading
 import time
 from collections.abc import Callable
@@ -68,7 +69,8 @@ class _Line:
                     connection = self._connect()
                 except JMSError as error:
                     self._failed = (time.monotonic(), error)
-                    self.is_refused = isinstance(error, JMSSecurityError)
+                    # A certificate that is not trusted says nothing of the login: it may be renewed.
+                    self.is_refused = isinstance(error, JMSSecurityError) and not isinstance(error.linked, ssl.SSLError)
                     raise
                 connection.exception_listener = lambda error: self._lost(connection)
                 connection.start()

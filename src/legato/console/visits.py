@@ -58,7 +58,7 @@ class Broker:
         try:
             told = self.recent.get("user", LEVEL_AGE_MAX_S, lambda: self.link.request("read", "user"))
         except JMSError as error:
-            if isinstance(error, JMSSecurityError) or error.code == DENIED:
+            if self.link.is_refused or error.code == DENIED:
                 self.level = LEVELS[0]
         else:
             self.level = str(told["management"])
