@@ -280,6 +280,17 @@ def test_a_locale_without_the_characters_of_a_name_ends_no_command(pair: BrokerP
     assert legato(pair, "receive", "tee.5€").stdout == "green\n"
 
 
+def test_a_terminal_of_no_columns_is_one_of_an_unknown_width(pair: BrokerPair) -> None:
+    """`legato status` ended with a stack trace, and `legato queues` printed empty lines."""
+    legato(pair, "queue", "create", "narrow")
+    for command in ("status", "queues"):
+        program = [sys.executable, "-m", "legato.cli", command]
+        environment = os.environ | {"COLUMNS": "0", "LEGATO_URL": pair.url}
+        run = subprocess.run(program, env=environment, capture_output=True, text=True, check=False)
+        assert (run.returncode, run.stderr) == (0, "")
+        assert "narrow" in run.stdout
+
+
 def test_a_configuration_is_in_utf_8_in_every_locale(tmp_path: Path) -> None:
     file = tmp_path / "legato.toml"
     file.write_text('[[address]]\nmatch = "grüner.tee"\nmax_messages = 10\n', encoding="utf-8")

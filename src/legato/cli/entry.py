@@ -10,6 +10,9 @@ def main() -> None:
     """Run the command line; the process exits with its code."""
     open_standard_streams()
     spell_what_cannot_be_printed()
+    if os.environ.get("COLUMNS") == "0":
+        # So some tools say that they do not know. Rich would print into no columns: nothing.
+        del os.environ["COLUMNS"]
     # Commands load in half a second: who gives up meanwhile sees no stack trace of an import.
     raises = signal.getsignal(signal.SIGINT) is signal.default_int_handler
     if raises:
