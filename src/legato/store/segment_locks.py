@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 from collections.abc import Callable, Iterator
@@ -53,7 +54,7 @@ def lock_of(ledger: Path, name: str, *, shared: bool = False, wait: bool = True)
     Raises:
         OSError: there is no such directory, or this user may not write it.
     """
-    descriptor = os.open(ledger / name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    descriptor = _opened(ledger, ledger / name)
     try:
         fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | (0 if wait else fcntl.LOCK_NB))
     except BlockingIOError:
@@ -63,3 +64,22 @@ def lock_of(ledger: Path, name: str, *, shared: bool = False, wait: bool = True)
         os.close(descriptor)
         raise
     return descriptor
+
+
+def _opened(ledger: Path, path: Path) -> int:
+    """The file of a lock, made if there is none. One that root makes is that of the ledger's owner, who has to lock it.
+
+    Raises:
+        OSError: it cannot be opened or made.
+    """
+    flags = os.O_RDWR | os.O_CLOEXEC
+    try:
+        made = os.open(path, flags | os.O_CREAT | os.O_EXCL, 0o644)
+    except FileExistsError:
+        # Not made here: it could be a link, by which somebody else has us make a file anywhere.
+        return os.open(path, flags)
+    with contextlib.suppress(OSError):
+        owner = os.stat(ledger)
+        if (owner.st_uid, owner.st_gid) != (os.geteuid(), os.getegid()):
+            os.fchown(made, owner.st_uid, owner.st_gid)
+    return made
