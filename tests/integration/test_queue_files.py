@@ -30,6 +30,7 @@ from legato.testing import broker as local_broker
 from legato.testing import broker_pair
 from tests.support.forked_process import run_legato
 from tests.support.server import Server, server
+from tests.support.small_disk import small_disk
 
 LARGE = bytes(range(256)) * 12_000
 NAMES = (f"transfer-{number}" for number in count())
@@ -300,6 +301,17 @@ def test_an_export_needs_a_queue_and_a_new_file(broker: Server, queue: str, tmp_
     assert "exists already: choose another name, or add --overwrite" in refused.stderr
     assert (tmp_path / "q.jsonl").read_text() == "mine"
     assert legato(broker, "queue", "export", queue, tmp_path / "q.jsonl", "--overwrite").returncode == 0
+
+
+def test_an_export_without_room_names_its_file_and_leaves_none(broker: Server, queue: str, tmp_path: Path) -> None:
+    """`legato: No space left on device.` was all that it said."""
+    send(broker, queue, [TextMessage("tea" * 1000)])
+    with small_disk(tmp_path / "disk", 1 << 20) as disk:
+        disk.fill()
+        file = disk.path / "tea.jsonl"
+        run = legato(broker, "queue", "export", queue, file)
+        assert (run.returncode, run.stderr) == (2, f"legato: {file} cannot be written: No space left on device.\n")
+        assert not list(disk.path.glob("*tea*"))
 
 
 def test_an_import_beside_another_one_of_the_same_file_says_so(

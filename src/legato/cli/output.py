@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +13,8 @@ import typer
 
 from legato.errors import ConfigError
 from legato.quoting import lines, one_line
+
+_OF_DISKS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS, errno.EACCES)
 
 
 def say(line: str, *, err: bool = False, **style: Any) -> None:
@@ -34,6 +39,21 @@ def say_lines(text: str, *, err: bool = False, **style: Any) -> None:
 def say_json(value: object) -> None:
     """Print a value as JSON on one line: exact, and in plain ASCII, of which a terminal obeys nothing."""
     typer.echo(json.dumps(value))
+
+
+@contextmanager
+def naming(file: Path, temporary: Path) -> Iterator[None]:
+    """Name the file that cannot be written, of which the system tells no name, or that of the temporary one.
+
+    Raises:
+        ConfigError: it cannot, for a reason that somebody can do something about.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in _OF_DISKS or error.filename not in (None, str(temporary)):
+            raise
+        raise ConfigError(f"{file} cannot be written: {error.strerror}.") from None
 
 
 def replaceable(output: Path) -> Path:

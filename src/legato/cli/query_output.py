@@ -19,7 +19,7 @@ from typing import IO, TYPE_CHECKING, Any
 from rich.table import Table
 from rich.text import Text
 
-from legato.cli.output import replaceable, say, say_json
+from legato.cli.output import naming, replaceable, say, say_json
 from legato.errors import ConfigError
 from legato.quoting import one_line
 from legato.terminal import Terminal, add_row
@@ -221,7 +221,8 @@ def _replacing(output: Path) -> Iterator[Path]:
         raise ConfigError(f"There is no directory {output.parent} to write {output.name} into.")
     temporary = output.with_name(f".{output.name}.{os.getpid()}.writing")
     try:
-        yield temporary
-        os.replace(temporary, output)
+        with naming(output, temporary):
+            yield temporary
+            os.replace(temporary, output)
     finally:
         temporary.unlink(missing_ok=True)

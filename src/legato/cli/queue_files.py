@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import IO, Any, BinaryIO, Protocol
 
-from legato.cli.output import replaceable
+from legato.cli.output import naming, replaceable
 from legato.client import BytesMessage, Message
 from legato.client.messages.portable import as_plain, from_plain
 from legato.errors import ConfigError, MessageFormatError
@@ -68,7 +68,7 @@ def writing(path: Path, form: str) -> Iterator[Writer]:
     except OSError as error:
         raise ConfigError(f"{path} cannot be written: {error.strerror}.") from None
     try:
-        with opened as file:
+        with naming(path, temporary), opened as file:
             writer = _ArrowWriter(file) if form == "arrow" else _JsonWriter(file)
             yield writer
             writer.finish()
