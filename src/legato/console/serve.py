@@ -27,6 +27,7 @@ from legato.console.peers import Listening, PatientProtocol
 from legato.errors import ConfigError, LegatoError
 from legato.hosts import PORT_MAX, port_of, wrong_host
 from legato.quoting import sentence
+from legato.server.config.secret_files import refuse_readable
 
 log = logging.getLogger("legato.console")
 
@@ -238,6 +239,8 @@ def _see_readable(certificate: str, key: str) -> None:
                 Path(file).read_bytes()
         except OSError as error:
             raise ConfigError(f"Cannot read {option} {file}: {error.strerror}.") from None
+    if key:
+        refuse_readable(Path(key), "The private key")
 
 
 def _follow_input(server: Server) -> None:

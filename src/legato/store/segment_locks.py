@@ -54,7 +54,7 @@ def lock_of(ledger: Path, name: str, *, shared: bool = False, wait: bool = True)
     Raises:
         OSError: there is no such directory, or this user may not write it.
     """
-    descriptor = _opened(ledger, ledger / name)
+    descriptor = open_lock(ledger, name)
     try:
         fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | (0 if wait else fcntl.LOCK_NB))
     except BlockingIOError:
@@ -66,13 +66,16 @@ def lock_of(ledger: Path, name: str, *, shared: bool = False, wait: bool = True)
     return descriptor
 
 
-def _opened(ledger: Path, path: Path) -> int:
+def open_lock(ledger: Path, name: str) -> int:
     """The file of a lock, made if there is none. One that root makes is that of the ledger's owner, who has to lock it.
+
+    Returns:
+        Its descriptor.
 
     Raises:
         OSError: it cannot be opened or made.
     """
-    flags = os.O_RDWR | os.O_CLOEXEC
+    path, flags = ledger / name, os.O_RDWR | os.O_CLOEXEC
     try:
         made = os.open(path, flags | os.O_CREAT | os.O_EXCL, 0o644)
     except FileExistsError:

@@ -203,10 +203,24 @@ def test_the_command_prints_its_address_serves_and_ends_quietly_at_ctrl_c(tmp_pa
         (("--url", "http://localhost"), "begins with amqp://"),
         (("--key", "key.pem"), "give --certificate too"),
         (("--certificate", "/nowhere.pem"), "Cannot read --certificate /nowhere.pem: No such file or directory"),
-        (("--certificate", __file__, "--key", __file__), f"no certificate in PEM with its private key in {__file__}"),
     ],
 )
 def test_a_mistake_in_the_command_is_told_in_a_sentence(options: tuple[str, ...], sentence: str) -> None:
+    _refused(options, sentence)
+
+
+@pytest.mark.parametrize(
+    ("mode", "sentence"),
+    [(0o600, "no certificate in PEM with its private key in"), (0o640, "can be read by others (mode 0640): chmod 600")],
+)
+def test_the_file_of_its_key_is_a_key_that_nobody_else_can_read(tmp_path: Path, mode: int, sentence: str) -> None:
+    """As the broker's is."""
+    (key := tmp_path / "key.pem").touch()
+    key.chmod(mode)
+    _refused(("--certificate", __file__, "--key", str(key)), sentence)
+
+
+def _refused(options: tuple[str, ...], sentence: str) -> None:
     command = [sys.executable, "-m", "legato.cli", "console", *options]
     run = subprocess.run(command, capture_output=True, text=True, timeout=WAIT_S, check=False)
     assert run.returncode == 2

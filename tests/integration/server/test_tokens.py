@@ -244,6 +244,14 @@ def test_a_claim_that_is_no_name_names_nobody(provider: Provider, said: object) 
         Tokens(section).check(provider.token(preferred_username=said))
 
 
+def test_a_token_that_ends_beyond_all_times_is_refused_as_one(provider: Provider) -> None:
+    """It was answered as if the issuer's keys could not be had."""
+    tokens = Tokens(JwtSection(provider.issuer, AUDIENCE))
+    assert tokens.check(provider.token(exp=1e308)).expires_s > 1e307
+    with pytest.raises(TokenRefused):
+        tokens.check(provider.token(exp=10**400))
+
+
 class Dripping:
     """A server that begins to answer, and then goes on and on with a byte now and then.
 

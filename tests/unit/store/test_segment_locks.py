@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from legato.spark.ledger.segments import LOCK_NAME, LedgerLock
 from legato.store.segment_locks import READERS_LOCK_NAME, being_read
 
 NOBODY = 65534
@@ -35,3 +36,11 @@ def test_a_file_that_was_there_is_not_given_away(tmp_path: Path) -> None:
     (ledger / READERS_LOCK_NAME).symlink_to(other)
     with being_read(ledger):
         assert other.stat().st_uid == 0
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+def test_the_lock_of_an_exporter_that_root_runs_is_the_ledgers_owners(tmp_path: Path) -> None:
+    """An export by root, and the broker could export nothing any more."""
+    os.chown(tmp_path, NOBODY, NOBODY)
+    LedgerLock(tmp_path).close()
+    assert (tmp_path / LOCK_NAME).stat().st_uid == NOBODY

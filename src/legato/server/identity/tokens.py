@@ -110,7 +110,7 @@ class Tokens:
                 raise TokenRefused(f"a token has no text as its claim {section.user_claim}")
             user = check_foreign_name(user)
             return Identity(user, _groups(claims, section.roles_claim), float(claims["exp"]) + section.leeway_s)
-        except (jwt.PyJWTError, ConfigError, ValueError, TypeError, RecursionError) as error:
+        except (jwt.PyJWTError, ConfigError, ValueError, TypeError, OverflowError, RecursionError) as error:
             raise TokenRefused(f"a token is not taken: {str(error) or type(error).__name__:.200}") from None
 
     def _key(self, key_id: Any) -> Any:

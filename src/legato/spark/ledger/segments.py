@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 from legato.core.facts import LogRecord
 from legato.errors import ConfigError, StoreCorruptError
 from legato.spark.ledger.fact_schema import facts_table
-from legato.store.segment_locks import alone_with, being_read, lock_of
+from legato.store.segment_locks import alone_with, being_read, lock_of, open_lock
 from legato.store.segment_names import SegmentSpan, exported_through, gaps, span_of, spans
 
 __all__ = [
@@ -79,7 +79,7 @@ class LedgerLock:
 
     def __init__(self, ledger: Path) -> None:
         ledger.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._file = os.open(ledger / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        self._file = open_lock(ledger, LOCK_NAME)
 
     def acquire(self) -> bool:
         """Take the lock if it is free; returns whether we have it now. Does not wait."""
