@@ -15,6 +15,17 @@ _HARMLESS = frozenset("\u200c\u200d\xa0\u1680\u202f\u205f\u3000") | {chr(code) f
 """Spaces, and joiners of letters and emoji: not printable, but texts in some languages need them."""
 
 
+def is_unicode(text: str) -> bool:
+    """Whether a text can be sent: half of a pair of surrogates, as in names of odd files, is in no encoding."""
+    if text.isascii():
+        return True
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def escaped(text: str, characters_max: int = 0) -> str:
     """A text without what a terminal would obey: each character that is not printable is written as Python writes it.
 

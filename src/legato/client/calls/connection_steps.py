@@ -41,7 +41,7 @@ from legato.errors import (
     JMSSecurityError,
 )
 from legato.ids import new_unique_name
-from legato.quoting import sentence
+from legato.quoting import is_unicode, sentence
 
 log = logging.getLogger("legato.client")
 
@@ -104,6 +104,8 @@ class FactorySteps(Generic[_Connection, _Context]):
             JMSError: no broker could be reached.
         """
         uri = self._uri if user is None else msgspec.structs.replace(self._uri, user=user, password=password)
+        if not is_unicode(f"{user or ''}{password or ''}"):
+            raise JMSSecurityError("The user name or the password is no Unicode text: no broker can know it.")
         connection = self._connection_type(uri, self._tls if uri.tls else None, self._token if user is None else None)
         yield from connection._connect()
         return connection
@@ -252,8 +254,8 @@ class ConnectionSteps(Generic[_Session]):
             raise IllegalStateError(f"The client id is {self._client_id!r} already.")
         if self._used:
             raise IllegalStateError("The client id can be set only before the connection is used in any other way.")
-        if not client_id or not isinstance(client_id, str):
-            raise InvalidClientIDError(f"A client id is a text that is not empty, not {client_id!r}.")
+        if not client_id or not isinstance(client_id, str) or not is_unicode(client_id):
+            raise InvalidClientIDError(f"A client id is a Unicode text that is not empty, not {client_id!r}.")
         transport = self._transport
         outcome: list[JMSError | None] = []
         transport.post(transport.reopen, client_id, outcome)

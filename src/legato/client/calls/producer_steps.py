@@ -139,6 +139,7 @@ class ProducerSteps:
             return route
 
     def _open_own_route(self, destination: Destination) -> Steps[Route]:
+        self._guard.check_fits(destination.name)
         # Whoever is interrupted leaves a link behind that closes: the next one has another name.
         number = self._opened + 1
         self._opened = number

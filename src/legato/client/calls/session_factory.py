@@ -12,7 +12,13 @@ from legato.client.calls.producer_steps import ProducerSteps
 from legato.client.links.receiver_end import ReceiverEnd
 from legato.client.links.redirection import RedirectedLinkError
 from legato.client.links.unsubscribe_end import UnsubscribeEnd
-from legato.client.mapping.source import Source, checked_name
+from legato.client.mapping.source import (
+    Source,
+    checked_name,
+    checked_prefetch,
+    checked_priority,
+    checked_selector,
+)
 from legato.client.messages.destinations import (
     Destination,
     Queue,
@@ -145,9 +151,9 @@ class SessionFactory(Generic[_Producer, _Consumer, _Browser]):
                 self._connection._check_owned(found)
             source = Source(
                 destination=found,
-                selector=selector or None,
+                selector=checked_selector(selector),
                 no_local=no_local and isinstance(found, Topic),
-                priority=priority,
+                priority=checked_priority(priority),
             )
             return (
                 yield from self._new_consumer(
@@ -188,7 +194,9 @@ class SessionFactory(Generic[_Producer, _Consumer, _Browser]):
                     "A durable subscription that is not shared needs a client id: give the connection one, such as "
                     "with the URI's option client_id."
                 )
-            source = Source(destination=_lasting(topic), selector=selector or None, no_local=no_local, durable=True)
+            source = Source(
+                destination=_lasting(topic), selector=checked_selector(selector), no_local=no_local, durable=True
+            )
             return (
                 yield from self._new_consumer(
                     source,
@@ -246,6 +254,7 @@ class SessionFactory(Generic[_Producer, _Consumer, _Browser]):
             connection = self._connection
             subscriptions = yield from connection._swept_subscriptions(self._guard)
             subscriptions.check_unused(checked_name(name))
+            self._guard.check_fits("", subscription=name)
             link_name = f"{name}|global" if connection.client_id is None else name
             channel = self._session._channel
             end = self._unsubscribing.get(name)
@@ -273,7 +282,8 @@ class SessionFactory(Generic[_Producer, _Consumer, _Browser]):
             selector: show only messages that match it.
         """
         with self._guard.used():
-            source = Source(destination=checked_queue(destination), selector=selector or None, browsed=True)
+            source = Source(destination=checked_queue(destination), selector=checked_selector(selector), browsed=True)
+            self._guard.check_fits(source.destination.name, source.selector)
             return self._browser_type(self._session, source, self._next_name("b"), self._prefetch)
 
     def _new_shared(
@@ -282,7 +292,11 @@ class SessionFactory(Generic[_Producer, _Consumer, _Browser]):
         with self._guard.used():
             everybodys = self._connection.client_id is None
             source = Source(
-                destination=topic, selector=selector or None, durable=durable, shared=True, everybodys=everybodys
+                destination=topic,
+                selector=checked_selector(selector),
+                durable=durable,
+                shared=True,
+                everybodys=everybodys,
             )
             return (
                 yield from self._new_consumer(
@@ -309,7 +323,8 @@ class SessionFactory(Generic[_Producer, _Consumer, _Browser]):
         if bound is not None:
             return (yield from self._made_below(bound, below))
         channel = self._session._channel
-        end = ReceiverEnd(channel, "", source, self._prefetch if prefetch is None else max(prefetch, 0))
+        self._guard.check_fits(source.destination.name, source.selector, subscription=subscription or "")
+        end = ReceiverEnd(channel, "", source, self._prefetch if prefetch is None else checked_prefetch(prefetch))
         consumer = self._consumer_type(self._session, end, subscription)
         subscriptions = None
         if subscription is not None:

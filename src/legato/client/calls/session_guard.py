@@ -11,7 +11,10 @@ from legato.client.links.channel import Channel
 from legato.client.links.completion import Completions
 from legato.client.mapping.conditions import UNBLOCKED
 from legato.client.steps import Steps, Wait
-from legato.errors import IllegalStateError, JMSError
+from legato.errors import IllegalStateError, InvalidDestinationError, InvalidSelectorError, JMSError
+
+ATTACH_BYTES = 512
+"""What an attach takes besides its texts, at most."""
 
 
 class SessionGuard:
@@ -79,6 +82,24 @@ class SessionGuard:
             "Another thread or task is using this session, and a session is for one thread or task at a time: create "
             "one for each (Jakarta Messaging 6.2)."
         )
+
+    def check_fits(self, destination: str, selector: str | None = None, *, subscription: str = "") -> None:
+        """Raise if no link can have these: its attach is one frame, and no broker takes more than it says (AMQP 2.7.3).
+
+        Raises:
+            InvalidSelectorError, InvalidDestinationError: that is too long which takes the most.
+        """
+        most = self.channel.transport.frame_bytes_max - ATTACH_BYTES
+        of_name, of_subscription, of_selector = (
+            len(each.encode()) for each in (destination, subscription, selector or "")
+        )
+        # The name of a subscription's link is in the attach twice.
+        if of_name + 2 * of_subscription + of_selector <= most:
+            return
+        told = f"and what the broker takes for a link is {most:,} bytes in all."
+        if of_selector > max(of_name, of_subscription):
+            raise InvalidSelectorError(f"The selector has {of_selector:,} bytes, {told}")
+        raise InvalidDestinationError(f"The name has {max(of_name, of_subscription):,} bytes, {told}")
 
     # -- waiting for the I/O thread ----------------------------------------------------------------------
 

@@ -15,7 +15,7 @@ from legato.client.failover.contract import CONTRACTS, FailoverContract
 from legato.errors import ConfigError
 from legato.hosts import wrong_host
 from legato.likeness import meant
-from legato.quoting import quoted
+from legato.quoting import is_unicode, quoted
 
 PORT_DEFAULT = 5672
 TLS_PORT_DEFAULT = 5671
@@ -321,6 +321,9 @@ def _check(options: Options) -> None:
         ("send_window", 1, 1_000_000),
         ("listener_backoff_s", 0, 3600),
     ]
+    for name, value in msgspec.structs.asdict(options).items():
+        if isinstance(value, str) and not is_unicode(value):
+            raise ConfigError(f"The connection option {name} is no Unicode text: {value!r}.")
     for name, low, high in ranges:
         if not low <= getattr(options, name) <= high:
             raise ConfigError(

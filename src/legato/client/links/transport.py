@@ -40,6 +40,7 @@ from legato.client.links.session_state import Send
 from legato.client.mapping.conditions import UNBLOCKED, error_of
 from legato.client.steps import NOTHING, Steps, Wait
 from legato.errors import JMSError, JMSSecurityError
+from legato.limits import FRAME_BYTES_LEAST
 
 CLOSE_WAIT_S = 2.0
 """How long `close()` waits for the broker's answer to ours."""
@@ -72,6 +73,8 @@ class Transport:
         """Sends whose completion listeners are to be called after this lump."""
         self.notifier = notifier
         self.wire: Wire | None = None
+        self.frame_bytes_max = FRAME_BYTES_LEAST
+        """The largest frame that the broker takes, or the last one took."""
         self.heard = 0
         """Counts the times that something was heard from a broker."""
         self.started = False
@@ -367,6 +370,7 @@ class Transport:
 
     def _adopt(self, wire: Wire) -> None:
         self.wire = wire
+        self.frame_bytes_max = wire.engine.remote_max_frame_bytes
         self._watched = selectors.EVENT_READ
         self._mailbox.selector.register(wire, self._watched)
         if not self.connecting.connected_once:

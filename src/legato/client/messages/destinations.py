@@ -8,6 +8,7 @@ from typing import ClassVar, Protocol
 
 from legato.client.steps import Steps, drive
 from legato.errors import IllegalStateError, InvalidDestinationError
+from legato.quoting import is_unicode
 
 
 class DestinationKind(IntEnum):
@@ -128,7 +129,7 @@ def checked(destination: object) -> Destination:
     """`destination`, if messages can be received from or sent to it.
 
     Raises:
-        InvalidDestinationError: it is none, or has no name (CONTRACT A23).
+        InvalidDestinationError: it is none, or has no name, or one that cannot be sent (CONTRACT A23).
     """
     if not isinstance(destination, Destination):
         raise InvalidDestinationError(
@@ -138,6 +139,8 @@ def checked(destination: object) -> Destination:
         raise InvalidDestinationError(f"A destination's name is text, such as 'orders'; this is {destination.name!r}.")
     if not destination.name:
         raise InvalidDestinationError("A destination needs a name; this one is empty.")
+    if not is_unicode(destination.name):
+        raise InvalidDestinationError(f"A destination's name is Unicode text; {destination.name!r} is none.")
     return destination
 
 
