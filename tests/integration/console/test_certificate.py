@@ -62,6 +62,7 @@ def test_a_renewed_certificate_is_shown_and_one_that_cannot_be_used_is_not(
 
     def put(file: Path, *blobs: trustme.Blob) -> None:
         whole = file.with_suffix(".new")
+        whole.touch(mode=0o600)
         whole.write_bytes(b"".join(each.bytes() for each in blobs))
         whole.rename(file)
 
@@ -90,7 +91,9 @@ def test_a_certificate_in_another_file_is_shown_from_then_on(tmp_path: Path, mon
     for name in ("first", "second"):
         issued = trustme.CA().issue_cert("localhost")
         issued.cert_chain_pems[0].write_to_path(tmp_path / f"{name}.pem")
-        issued.private_key_pem.write_to_path(tmp_path / f"{name}-key.pem")
+        key = tmp_path / f"{name}-key.pem"
+        key.touch(mode=0o600)
+        issued.private_key_pem.write_to_path(key)
         files.append((str(tmp_path / f"{name}.pem"), str(tmp_path / f"{name}-key.pem")))
     options = Options("amqp://localhost:1", certificate=files[0][0], key=files[0][1])
     with running(options) as (server, port):

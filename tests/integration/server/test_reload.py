@@ -13,7 +13,7 @@ from tests.support.forked_process import run_legato
 from tests.support.monitored import until
 from tests.support.server import Server, server
 
-UNFORESEEN = f"[limits]\nmessage_bytes = {'1' * 5000}\n"
+LONG_NUMBER = f"[limits]\nmessage_bytes = {'1' * 5000}\n"
 """Python's parser has an error of its own for such a number."""
 THREE = '[[address]]\nmatch = "orders"\nmaximum_deliveries = 3\n'
 
@@ -110,11 +110,11 @@ def test_a_backup_keeps_its_settings_if_the_new_ones_cannot_be_used(tmp_path: Pa
     [
         ("[server]\nlisen = 1\n", "lisen"),
         ("", "legato.toml is empty: put it back"),
-        (UNFORESEEN, "4300 digits"),
+        (LONG_NUMBER, "thousands of digits"),
         ('[auth]\nusers_file = "\\u0000"\n', "null byte"),
         ("[server]\nlisten = " + 5000 * "[", "nested too deep"),
     ],
-    ids=["wrong", "empty", "unforeseen", "null", "deep"],
+    ids=["wrong", "empty", "number", "null", "deep"],
 )
 def test_a_takeover_with_a_file_that_cannot_be_used_keeps_the_settings(tmp_path: Path, broken: str, why: str) -> None:
     file = tmp_path / "legato.toml"
@@ -129,15 +129,15 @@ def test_a_takeover_with_a_file_that_cannot_be_used_keeps_the_settings(tmp_path:
         backup.wait_for_log(why)
 
 
-def test_who_reloads_what_nobody_has_foreseen_is_answered(tmp_path: Path) -> None:
+def test_who_reloads_what_no_parser_takes_is_answered(tmp_path: Path) -> None:
     """The connection was cut off, and so the next one, in which the command asked again, and so on for good."""
     file = tmp_path / "legato.toml"
     file.write_text(THREE)
     with server(tmp_path / "store", "--config", str(file)) as running:
-        file.write_text(UNFORESEEN)
+        file.write_text(LONG_NUMBER)
         status, why = Manager(AmqpPeer(running.port)).ask("reload", type="broker")
-        assert (status, why) == (400, "The configuration cannot be read; the broker's log says why.")
-        running.wait_for_log("4300 digits")
+        assert status == 400
+        assert "thousands of digits" in str(why)
         assert maximum_deliveries(running) == 3
 
 

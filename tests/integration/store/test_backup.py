@@ -164,6 +164,8 @@ from legato.store import backup
 
 number = int(sys.argv.pop())
 backup.complete = lambda *_: os.kill(os.getpid(), number)
+# Where the tests run under nohup, their processes inherit that it is ignored.
+signal.signal(number, signal.SIG_DFL)
 main()
 """
 

@@ -12,7 +12,7 @@ from legato.server.config.configuration import Config, load
 from legato.server.config.group_maps import last_group_map
 from legato.server.config.restart import given, reloaded, take, tell_restart
 from legato.server.identity.users import Users
-from legato.server.process.usable import renewed
+from legato.server.process.usable import read_again, renewed
 
 ANN = '[auth]\nusers = { ann = "a" }\n'
 TLS = '[tls]\ncertificate = "c"\nkey = "k"\n'
@@ -103,3 +103,14 @@ def test_an_empty_file_is_refused_where_it_had_something(tmp_path: Path) -> None
     with pytest.raises(ConfigError, match="is empty"):
         renewed(config, empty, Users.load(config))
     assert renewed(empty, read(tmp_path, "# nothing\n"), Users())[0].auth == empty.auth
+
+
+def test_what_nobody_has_foreseen_is_told_as_a_mistake(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Whoever asked for another reading was cut off, and so the next connection, in which the command asked again."""
+
+    def read_config() -> Config:
+        raise ValueError("what a parser of tomorrow raises")
+
+    with pytest.raises(ConfigError, match="the broker's log says why"):
+        read_again(read(tmp_path, ANN), read_config, Users())
+    assert "what a parser of tomorrow raises" in caplog.text
