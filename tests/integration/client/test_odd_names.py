@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
-from legato.client import Connection, ConnectionFactory, Queue, Session, Topic
+from legato.client import (
+    AcknowledgeMode,
+    Connection,
+    ConnectionFactory,
+    Message,
+    MessageConsumer,
+    Queue,
+    Session,
+    Topic,
+)
 from legato.errors import (
     ConfigError,
     InvalidClientIDError,
@@ -15,6 +25,7 @@ from legato.errors import (
     InvalidSelectorError,
     JMSError,
     JMSSecurityError,
+    MessageFormatError,
 )
 from legato.testing import LocalBroker, broker
 
@@ -23,6 +34,8 @@ HALF = "x\udcff"
 LONG = "x" * (1 << 18)
 """As long as a frame."""
 ORDERS = Queue("orders")
+
+WAIT_S = 30.0
 
 Call = Callable[[Session], Any]
 
@@ -100,3 +113,81 @@ def test_who_logs_in_has_a_name_that_can_be_sent(local: LocalBroker) -> None:
 
 def _goes_on(session: Session) -> None:
     session.create_producer(ORDERS).send(session.create_text_message("x"))
+
+
+@pytest.mark.parametrize("mode", [AcknowledgeMode.INDIVIDUAL, AcknowledgeMode.SESSION_TRANSACTED])
+@pytest.mark.parametrize("reason", [f"cannot read {HALF}", LONG], ids=["half", "long"])
+def test_a_reason_that_cannot_be_sent_is_made_one_that_can(
+    connection: Connection, mode: AcknowledgeMode, reason: str
+) -> None:
+    """It ended the connection of all its sessions, or the transaction."""
+    session, _, message = _received(connection, mode)
+    session.reject(message, reason)
+    _end(session)
+    dead = session.create_consumer(Queue("DLQ.orders")).receive(WAIT_S)
+    assert dead is not None
+    assert str(dead.properties["JMS_LEGATO_EXCEPTION"]).startswith(reason[:11])
+
+
+@pytest.mark.parametrize("mode", [AcknowledgeMode.INDIVIDUAL, AcknowledgeMode.SESSION_TRANSACTED])
+@pytest.mark.parametrize(
+    "properties", [{"file": HALF}, {HALF: "x"}, {"size": 1 << 80}, {"size": 1.5}, {"text": LONG}, {5: "x"}]
+)
+def test_properties_that_cannot_be_sent_cost_their_call_only(
+    connection: Connection, mode: AcknowledgeMode, properties: Any
+) -> None:
+    session, consumer, message = _received(connection, mode)
+    with pytest.raises(MessageFormatError):
+        session.reject(message, "wrong", properties)
+    session.give_back(message, failed=True, why=HALF)
+    _end(session)
+    assert consumer.receive(WAIT_S) is not None
+
+
+class Unspeakable(Exception):
+    """An error that cannot say what it is."""
+
+    def __repr__(self) -> str:
+        raise RuntimeError
+
+    __str__ = __repr__
+
+
+@pytest.mark.parametrize("error", [ValueError(HALF), Unspeakable()], ids=["half", "unspeakable"])
+def test_a_listener_whose_error_cannot_be_told_is_called_again(local: LocalBroker, error: Exception) -> None:
+    with ConnectionFactory(local.url, listener_error="redeliver").create_connection() as connection:
+        session = connection.create_session()
+        _goes_on(session)
+        calls = threading.Semaphore(0)
+
+        def hear(message: Message) -> None:
+            calls.release()
+            raise error
+
+        session.create_consumer(ORDERS).message_listener = hear
+        connection.start()
+        assert calls.acquire(timeout=WAIT_S)
+        assert calls.acquire(timeout=WAIT_S)
+        assert connection.lost is None
+
+
+@pytest.mark.parametrize("transaction_id", ["text", b"", 33 * b"x", 5])
+def test_what_is_no_transactions_id_has_no_outcome(connection: Connection, transaction_id: Any) -> None:
+    """It was said to be rolled back."""
+    session = connection.create_session(transacted=True)
+    with pytest.raises(JMSError, match="1 to 32 bytes"):
+        session.commit_outcome(transaction_id)
+
+
+def _received(connection: Connection, mode: AcknowledgeMode) -> tuple[Session, MessageConsumer, Message]:
+    _goes_on(connection.create_session())
+    session = connection.create_session(transacted=mode is AcknowledgeMode.SESSION_TRANSACTED, acknowledge_mode=mode)
+    consumer = session.create_consumer(ORDERS)
+    message = consumer.receive(WAIT_S)
+    assert message is not None
+    return session, consumer, message
+
+
+def _end(session: Session) -> None:
+    if session.transacted:
+        session.commit()

@@ -231,7 +231,7 @@ class Session(SessionSteps[MessageProducer, MessageConsumer, QueueBrowser]):
 
         Raises:
             IllegalStateError: the session is not transacted, or closed; or the transaction is one that is open here.
-            JMSError: the connection is gone for good.
+            JMSError: the connection is gone for good, or no transaction can have that id.
         """
         return await drive(self._transactions.commit_outcome(transaction_id))
 
@@ -271,10 +271,11 @@ class Session(SessionSteps[MessageProducer, MessageConsumer, QueueBrowser]):
         for the broker: if the connection is lost at that moment, the message may be delivered again.
 
         Args:
-            reason: what the dead letter shows as its exception.
-            properties: further ones for the dead letter.
+            reason: what the dead letter shows as its exception; its first 4,000 characters.
+            properties: further ones for the dead letter, 8,000 bytes at most.
 
         Raises:
+            MessageFormatError: the properties are none of the wire's.
             IllegalStateError: the session is neither transacted nor of INDIVIDUAL mode, or the message is not of its
                 current transaction, or is acknowledged, or its consumer was closed in the transaction.
         """

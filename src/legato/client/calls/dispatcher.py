@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from legato.client.calls.ports import SessionPort
 from legato.client.links.deliveries import Delivery
 from legato.client.links.session_state import AcknowledgeMode
+from legato.client.mapping.explanations import explanation
 from legato.client.steps import Await, Steps, Wait, drive
 from legato.errors import JMSError
 from legato.quoting import escaped, quoted, sentence
@@ -23,8 +24,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("legato.client")
 
-EXCEPTION_CHARACTERS_MAX = 4000
-"""Of what a listener raised the broker hears the end, which says what it was."""
 BACKOFF_MAX_S = 10.0
 """Listeners rest no longer before a message whose listener raised is given back."""
 
@@ -210,19 +209,20 @@ class Dispatching:
         except BaseException as error:
             if self._ends(error):
                 raise
-            self.raised = error
-            failure = "".join(traceback.format_exception(error))[-EXCEPTION_CHARACTERS_MAX:]
+            self.raised, shown = error, _shown(error)
+            # Of what a listener raised the broker hears the end, which says what it was.
+            failure = explanation("".join(traceback.format_exception(error)), whole_end=True)
             log.exception(
                 "The listener for %s %s raised %s on message %s; %s.",
                 escaped(consumer.destination.capability.replace("-", " ")),
                 quoted(consumer.destination.name),
-                sentence(repr(error)),
+                sentence(shown),
                 sentence(_identity(message)),
                 sentence(self._what_follows(consumer._mode, message)),
             )
             # The log has it.
             consumer._transport.report(
-                JMSError(f"The listener for {consumer.destination} raised {error!r}.", code="LISTENER", linked=error),
+                JMSError(f"The listener for {consumer.destination} raised {shown}.", code="LISTENER", linked=error),
                 usual=True,
             )
         self.current = None
@@ -265,6 +265,14 @@ class Dispatching:
             when = f" in {pause_s:g} s" if pause_s else ""
             return f"it is delivered again{when}, until the broker makes it a dead letter"
         return "it is acknowledged all the same, as the option listener_error says"
+
+
+def _shown(error: BaseException) -> str:
+    """An application's error, which may not be able to say what it is."""
+    try:
+        return repr(error)
+    except Exception:
+        return type(error).__name__
 
 
 def _identity(message: Message) -> str:

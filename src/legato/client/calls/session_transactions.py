@@ -14,9 +14,13 @@ from legato.client.links.deliveries import Delivery, DeliveryState
 from legato.client.links.sender_end import SenderEnd
 from legato.client.links.session_state import Send, Transaction, is_stored_already
 from legato.client.links.transaction_outcome import UNKNOWN, Query, in_doubt
+from legato.client.mapping.explanations import explaining_properties, explanation
 from legato.client.messages.message import Message
 from legato.client.steps import Steps
 from legato.errors import IllegalStateError, JMSError, TransactionRolledBackError
+
+ID_BYTES_MAX = 32
+"""Of a transaction's id (AMQP 4.5.2)."""
 
 
 class SessionTransactions:
@@ -121,15 +125,16 @@ class SessionTransactions:
         for the broker: if the connection is lost at that moment, the message may be delivered again.
 
         Args:
-            reason: what the dead letter shows as its exception.
-            properties: further ones for the dead letter.
+            reason: what the dead letter shows as its exception; its first 4,000 characters.
+            properties: further ones for the dead letter, 8,000 bytes at most.
 
         Raises:
+            MessageFormatError: the properties are none of the wire's.
             IllegalStateError: the session is neither transacted nor of INDIVIDUAL mode, or the message is not of its
                 current transaction, or is acknowledged, or its consumer was closed in the transaction.
         """
-        info = tuple((properties or {}).items())
-        self._decide(message, Rejected(REJECTED_BY_APPLICATION, reason, info))
+        info = explaining_properties(properties)
+        self._decide(message, Rejected(REJECTED_BY_APPLICATION, explanation(reason), info))
 
     def give_back(self, message: Message, *, failed: bool = False, why: str = "") -> None:
         """Have a received message come again, here or elsewhere.
@@ -146,7 +151,7 @@ class SessionTransactions:
             IllegalStateError: the session is neither transacted nor of INDIVIDUAL mode, or the message is not of its
                 current transaction, or is acknowledged, or its consumer was closed in the transaction.
         """
-        self._decide(message, Modified(delivery_failed=True, text=why) if failed else RELEASED)
+        self._decide(message, Modified(delivery_failed=True, text=explanation(why)) if failed else RELEASED)
 
     def _decide(self, message: Message, outcome: Outcome) -> None:
         delivery = message._delivery
@@ -267,12 +272,14 @@ class SessionTransactions:
 
         Raises:
             IllegalStateError: the session is not transacted, or closed; or the transaction is one that is open here.
-            JMSError: the connection is gone for good.
+            JMSError: the connection is gone for good, or no transaction can have that id.
         """
         if self.bound is not None:
             return (yield from self.bound.commit_outcome(transaction_id))
         with self._guard.used():
             self._required()
+            if not isinstance(transaction_id, bytes) or not 0 < len(transaction_id) <= ID_BYTES_MAX:
+                raise JMSError(f"A transaction's id is of 1 to {ID_BYTES_MAX} bytes, not {transaction_id!r:.80}.")
             if transaction_id in self._open_ids():
                 raise IllegalStateError("The transaction is still open: its session can commit it, or roll it back.")
             coordinator = self._guard.channel.coordinator

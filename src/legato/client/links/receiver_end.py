@@ -25,6 +25,7 @@ from legato.client.links.prefetch import FIRST_CREDIT, LARGE_CREDIT
 from legato.client.links.redirection import redirection
 from legato.client.links.session_state import AcknowledgeMode
 from legato.client.mapping.conditions import RESOURCE_DELETED, error_of
+from legato.client.mapping.explanations import explanation
 from legato.client.mapping.source import Source
 from legato.errors import InvalidSelectorError, JMSError
 
@@ -332,7 +333,9 @@ class ReceiverEnd(DispositionEnd):
         if problem is None:
             self.on_transfer(Transfer(event.link, event.delivery, event.tag, data, event.settled, event.txn_id))
             return
-        event.link.settle(event.delivery, Modified(delivery_failed=True, undeliverable_here=True, text=str(problem)))
+        event.link.settle(
+            event.delivery, Modified(delivery_failed=True, undeliverable_here=True, text=explanation(problem))
+        )
         self.channel.report(JMSError(f"A message of {self.source.destination} cannot be had: {problem}"))
         self._spend_in_vain(event.tag)
 
