@@ -14,6 +14,8 @@ class Interrupting:
             os.kill(os.getpid(), signal.SIGINT)
 
 sys.meta_path.insert(0, Interrupting())
+# Where the tests run in the background, their processes inherit that it is ignored.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 from legato.cli.entry import main
 main()
 """
