@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -196,3 +197,26 @@ def _received(connection: Connection, mode: AcknowledgeMode) -> tuple[Session, M
 def _end(session: Session) -> None:
     if session.transacted:
         session.commit()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"client_id": 5},
+        {"client_id": LONG},
+        {"vhost": 5},
+        {"password_file": 5},
+        {"connect_wait_s": None},
+        {"prefetch": 1.5},
+        {"reconnect_attempts": True},
+    ],
+    ids=lambda options: "-".join(options),
+)
+def test_an_option_of_another_type_is_a_wrong_option(local: LocalBroker, options: Any) -> None:
+    """Some ended the thread of the connection, and one was tried for a minute."""
+    with pytest.raises(ConfigError, match=f"The connection option {next(iter(options))} "):
+        ConnectionFactory(local.url, **options)
+
+
+def test_an_option_that_is_a_path_is_taken(tmp_path: Path) -> None:
+    ConnectionFactory(password_file=tmp_path / "password")  # type: ignore[arg-type]

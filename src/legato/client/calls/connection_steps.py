@@ -22,7 +22,7 @@ from legato.client.calls.session_steps import SessionSteps
 from legato.client.calls.world import World
 from legato.client.failover.connection_options import ConnectionOptions
 from legato.client.failover.schedule import FailoverEvent
-from legato.client.failover.uri import Host, Options, Uri, parse_options, parse_uri, tls_context
+from legato.client.failover.uri import TEXT_CHARACTERS_MAX, Host, Options, Uri, parse_options, parse_uri, tls_context
 from legato.client.failover.wire import Login, Token, token_source
 from legato.client.links.channel import Channel
 from legato.client.links.notifier import calling
@@ -256,6 +256,10 @@ class ConnectionSteps(Generic[_Session]):
             raise IllegalStateError("The client id can be set only before the connection is used in any other way.")
         if not client_id or not isinstance(client_id, str) or not is_unicode(client_id):
             raise InvalidClientIDError(f"A client id is a Unicode text that is not empty, not {client_id!r}.")
+        if len(client_id) > TEXT_CHARACTERS_MAX:
+            raise InvalidClientIDError(
+                f"A client id has at most {TEXT_CHARACTERS_MAX:,} characters, not {len(client_id):,}."
+            )
         transport = self._transport
         outcome: list[JMSError | None] = []
         transport.post(transport.reopen, client_id, outcome)

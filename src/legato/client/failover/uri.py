@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import ssl
 from collections.abc import Callable, Iterable
@@ -161,6 +162,8 @@ class Uri(msgspec.Struct, frozen=True):
 
 
 SHORT_WAIT_S = 1.3
+TEXT_CHARACTERS_MAX = 8000
+"""Of an option: it is in the one frame that opens a connection (AMQP 2.7.1)."""
 
 
 def short_wait(uri: str) -> dict[str, Any]:
@@ -293,9 +296,10 @@ def parse_options(pairs: Iterable[tuple[str, Any]]) -> Options:
                 )
             raise ConfigError(f"The connection option {name!r} is unknown. {hint}")
         read, wanted = _READERS[types[name]]
+        text = os.fspath(given) if isinstance(given, os.PathLike) else given
         try:
-            values[name] = read(given) if isinstance(given, str) else given
-        except (ValueError, KeyError):
+            values[name] = msgspec.convert(read(text) if isinstance(text, str) else text, types[name])
+        except (ValueError, KeyError, msgspec.ValidationError):
             raise ConfigError(f"The connection option {name} wants {wanted}, not {given!r}.") from None
     options = Options(**values)
     _check(options)
@@ -324,6 +328,10 @@ def _check(options: Options) -> None:
     for name, value in msgspec.structs.asdict(options).items():
         if isinstance(value, str) and not is_unicode(value):
             raise ConfigError(f"The connection option {name} is no Unicode text: {value!r}.")
+        if isinstance(value, str) and len(value) > TEXT_CHARACTERS_MAX:
+            raise ConfigError(
+                f"The connection option {name} has {len(value):,} characters, and more than any broker takes."
+            )
     for name, low, high in ranges:
         if not low <= getattr(options, name) <= high:
             raise ConfigError(
