@@ -8,6 +8,8 @@ from typing import Annotated
 
 import typer
 
+from legato.quoting import is_unicode
+
 URL_DEFAULT = "amqp://localhost:5672"
 STORE_DEFAULT = Path("store")
 LEDGER_NAME = "ledger"
@@ -37,13 +39,9 @@ def a_text(value: str) -> str:
     """
     try:
         # In a locale of ASCII they may be UTF-8 nevertheless.
-        return value if value.isascii() or not any(map(_is_surrogate, value)) else os.fsencode(value).decode()
+        return value if is_unicode(value) else os.fsencode(value).decode()
     except UnicodeError:
         raise typer.BadParameter("it is no text in UTF-8") from None
-
-
-def _is_surrogate(character: str) -> bool:
-    return "\ud800" <= character <= "\udfff"
 
 
 def finite(value: float) -> float:

@@ -13,7 +13,7 @@ import typer
 from legato.cli.options import URL_DEFAULT, QueueArgument, UrlOption, a_text
 from legato.cli.output import say
 from legato.errors import JMSError
-from legato.quoting import quoted
+from legato.quoting import is_unicode, quoted
 
 WILDCARDS = frozenset("*#")
 """Of patterns, such as `legato queues 'orders.*'` takes."""
@@ -142,10 +142,8 @@ def _lines() -> Iterator[str]:
 
 
 def _check_text(text: str, what: str, so_far: str = "") -> None:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        raise JMSError(f"No text in UTF-8: {what}. {so_far}`legato send --file` sends bytes.") from None
+    if not is_unicode(text):
+        raise JMSError(f"No text in UTF-8: {what}. {so_far}`legato send --file` sends bytes.")
 
 
 def parse_property(given: str) -> tuple[str, str]:

@@ -15,7 +15,7 @@ import httpx
 import pytest
 
 from legato.administration import exact_json
-from legato.client import AcknowledgeMode, BytesMessage, Connection, ConnectionFactory, Queue, TextMessage
+from legato.client import BytesMessage, Connection, ConnectionFactory, Queue, TextMessage
 from legato.console import application, dead_letter_index, ledger_view, message_view, peers, visits
 from legato.console.broker_link import BrokerLink
 from legato.console.brokers import Brokers
@@ -31,7 +31,7 @@ from legato.errors import JMSError
 from legato.spark.ledger.segments import write_segment
 from legato.store.segment_locks import alone_with
 from tests.integration.console.test_pages import eventually
-from tests.integration.console.test_roles import log_in, running, visitor
+from tests.integration.console.test_roles import bury, log_in, running, visitor
 from tests.integration.console.visitor import WAIT_S, Visitor, console, visitor_of
 from tests.support.server import Server
 
@@ -258,22 +258,6 @@ def test_who_logs_out_and_in_while_a_job_goes_on_leaves_no_connections(
     eventually(lambda: connections() == before)
     log_in(visitor, "owner")
     assert "then it was stopped" in visitor.send("/dead-letters/stop", job="1", queue="DLQ.tea")
-
-
-def bury(running: Server) -> None:
-    """Dead letters in DLQ.tea."""
-    url = f"amqp://owner:owner-password@127.0.0.1:{running.port}"
-    with (
-        ConnectionFactory(url).create_connection() as connection,
-        connection.create_session(acknowledge_mode=AcknowledgeMode.INDIVIDUAL) as session,
-    ):
-        connection.start()
-        producer, consumer = session.create_producer(Queue("tea")), session.create_consumer(Queue("tea"))
-        for number in range(3):
-            producer.send(TextMessage(str(number)))
-            received = consumer.receive(timeout_s=WAIT_S)
-            assert received is not None
-            session.reject(received, "no")
 
 
 def test_a_message_of_any_size_is_shown_as_far_as_a_page_goes(

@@ -112,18 +112,25 @@ def test_an_administrator_reads_the_configuration_again_and_is_told_that_there_i
     assert "backup" in visitor.send("/members/switchover", sure="1", back="/members")
 
 
+def bury(running: Server) -> None:
+    """Dead letters in DLQ.tea."""
+    url = f"amqp://owner:owner-password@127.0.0.1:{running.port}"
+    with (
+        ConnectionFactory(url).create_connection() as connection,
+        connection.create_session(acknowledge_mode=AcknowledgeMode.INDIVIDUAL) as session,
+    ):
+        connection.start()
+        producer, consumer = session.create_producer(Queue("tea")), session.create_consumer(Queue("tea"))
+        for number in range(3):
+            producer.send(TextMessage(str(number)))
+            received = consumer.receive(timeout_s=WAIT_S)
+            assert received is not None
+            session.reject(received, "no")
+
+
 def test_a_job_goes_on_when_its_user_logs_out_and_is_shown_to_them_again(running: Server, visitor: Visitor) -> None:
     """It ended in the middle, and nobody was told."""
-    url = f"amqp://owner:owner-password@127.0.0.1:{running.port}"
-    with ConnectionFactory(url).create_connection() as connection:
-        connection.start()
-        with connection.create_session(acknowledge_mode=AcknowledgeMode.INDIVIDUAL) as session:
-            producer, consumer = session.create_producer(Queue("tea")), session.create_consumer(Queue("tea"))
-            for number in range(3):
-                producer.send(TextMessage(str(number)))
-                received = consumer.receive(timeout_s=WAIT_S)
-                assert received is not None
-                session.reject(received, "no")
+    bury(running)
     log_in(visitor, "owner")
     visitor.see("/dead-letters/queue", queue="DLQ.tea")
     assert "Begun" in visitor.send("/dead-letters/reissue", queue="DLQ.tea", scope="all", per_second="0.001")

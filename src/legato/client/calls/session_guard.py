@@ -10,11 +10,9 @@ from legato.client.gate import Gate
 from legato.client.links.channel import Channel
 from legato.client.links.completion import Completions
 from legato.client.mapping.conditions import UNBLOCKED
+from legato.client.mapping.source import ATTACH_BYTES
 from legato.client.steps import Steps, Wait
 from legato.errors import IllegalStateError, InvalidDestinationError, InvalidSelectorError, JMSError
-
-ATTACH_BYTES = 512
-"""What an attach takes besides its texts, at most."""
 
 
 class SessionGuard:

@@ -26,7 +26,7 @@ from legato.client.links.redirection import redirection
 from legato.client.links.session_state import AcknowledgeMode
 from legato.client.mapping.conditions import RESOURCE_DELETED, error_of
 from legato.client.mapping.explanations import explanation
-from legato.client.mapping.source import Source
+from legato.client.mapping.source import ATTACH_BYTES, Source
 from legato.errors import InvalidSelectorError, JMSError
 
 if TYPE_CHECKING:
@@ -38,8 +38,6 @@ LAZY_MAX = 200
 HELD_MAX = 16_000
 """Claims that fit the one frame of an attach; what an application holds beyond that comes again, flagged."""
 _CLAIM_BYTES = 8
-_ATTACH_BYTES = 512
-"""What an attach takes besides its claims and its texts, at most."""
 
 _ACKNOWLEDGED_LATER = (AcknowledgeMode.CLIENT, AcknowledgeMode.INDIVIDUAL)
 _KEEPING = (AcknowledgeMode.AUTO, AcknowledgeMode.CLIENT, AcknowledgeMode.INDIVIDUAL)
@@ -107,7 +105,7 @@ class ReceiverEnd(DispositionEnd):
     def _claims_max(self, frame_bytes: int) -> int:
         """How many claims fit a frame that the broker takes."""
         texts = (self.name, self.source.destination.name, self.source.selector or "")
-        room_bytes = frame_bytes - _ATTACH_BYTES - sum(len(text.encode()) for text in texts)
+        room_bytes = frame_bytes - ATTACH_BYTES - sum(len(text.encode()) for text in texts)
         return min(max(room_bytes // _CLAIM_BYTES, 0), HELD_MAX)
 
     def connection_lost(self) -> tuple[list[Delivery], int]:

@@ -19,6 +19,8 @@ _SELECTOR = ULong(0x0000468C00000004)
 _NO_LOCAL = ULong(0x0000468C00000003)
 _UNSETTLED_STATE = 2
 _OUTCOMES = ["amqp:accepted:list", "amqp:rejected:list", "amqp:released:list", "amqp:modified:list"]
+ATTACH_BYTES = 512
+"""What the attach of a link takes besides its texts and its claims, at most."""
 PRIORITY_MAX = 2**31 - 1
 PREFETCH_MAX = 1_000_000
 COMES_BACK_S = 3600

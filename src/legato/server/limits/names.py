@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable
 
 from legato.core.refusals import Refusal
+from legato.quoting import is_unicode
 
 _INVISIBLE = re.compile(
     "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]"
@@ -47,7 +48,7 @@ class Names:
             UnfitName: it is too long, or has characters that cannot be seen.
         """
         reason = self._unfitness(name)
-        if reason and not (_is_text(name) and is_known()):
+        if reason and not (is_unicode(name) and is_known()):
             shown = f"{name[:_SHOWN_MAX]!a}{'...' if len(name) > _SHOWN_MAX else ''}"
             raise UnfitName(f"{shown} cannot be the name of {what}: {reason}.")
 
@@ -57,18 +58,9 @@ class Names:
         size = len(name) if plain else len(name.encode("utf-8", "surrogatepass"))
         if size > self.bytes_max:
             return f"it has {size} bytes; names have at most {self.bytes_max}"
-        if not (self.printable or _is_text(name)) or (
+        if not (self.printable or is_unicode(name)) or (
             self.printable and not (name.isprintable() and (plain or not _INVISIBLE.search(name)))
         ):
             found = next(each for each in name if not each.isprintable() or _INVISIBLE.match(each))
             return f"the character U+{ord(found):04X} in it is not printable"
         return ""
-
-
-def _is_text(name: str) -> bool:
-    """Whether a name can be stored: JSON can spell halves of characters."""
-    try:
-        name.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
