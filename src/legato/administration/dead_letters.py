@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from legato.administration.exact_json import read_json
 from legato.administration.letter_names import Identified, batches, name_of, selector_of
+from legato.administration.other_groups import where_to_ask
 from legato.client import BytesMessage, Connection, ConnectionFactory, Message, Queue, TextMessage
 from legato.client.failover.uri import short_wait
 from legato.client.management import request, rows
@@ -29,9 +30,9 @@ from legato.core.dead_letters import (
     ORIGINAL_SUBSCRIPTION,
 )
 from legato.errors import JMSError
+from legato.groups.dead_letters import MUTED_PREFIX
 from legato.quoting import quoted, sentence
 
-MUTED_PREFIX = "MUTED."
 MUTED_REASON = "legato_muted_reason"
 MUTED_BY = "legato_muted_by"
 MUTED_AT_MS = "legato_muted_at_ms"
@@ -215,6 +216,8 @@ def find_queue(url: str, name: str) -> str:
     for candidate in (name, f"DLQ.{name}"):
         if candidate in names:
             return candidate
+    if elsewhere := where_to_ask(url, name):
+        raise JMSError(f"There are no dead letters of {name} here. {elsewhere}")
     there = ", ".join(sorted(names)) or "none"
     raise JMSError(f"{name} is not a dead-letter queue and has none. The dead-letter queues are: {there}.")
 

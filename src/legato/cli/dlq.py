@@ -22,6 +22,7 @@ from legato.cli.commands import Commands
 from legato.cli.options import URL_DEFAULT, JsonOption, UrlOption, a_text, finite
 from legato.cli.output import say, say_lines
 from legato.errors import ConfigError, JMSError
+from legato.groups.dead_letters import MUTED_PREFIX
 from legato.quoting import quoted, sentence
 
 if TYPE_CHECKING:
@@ -92,7 +93,7 @@ def list_letters(
     if queue:
         name = dead_letters.find_queue(url, queue)
         if muted:
-            name = dead_letters.MUTED_PREFIX + name
+            name = MUTED_PREFIX + name
         most = dead_letters.LOOKED_AT_MAX
         found = [letter for lot in dead_letters.lots(url, name, cause, trace, limit=most) for letter in lot]
         if not found:
@@ -300,7 +301,7 @@ def mute(
         dead_letters.MUTED_BY: _who(),
         dead_letters.MUTED_AT_MS: int(time.time() * 1000),
     }
-    _move(url, found, name, dead_letters.MUTED_PREFIX + name, said, "muted", dry_run=dry_run)
+    _move(url, found, name, MUTED_PREFIX + name, said, "muted", dry_run=dry_run)
 
 
 @app.command("unmute")
@@ -322,7 +323,7 @@ def unmute(
 
     _check_some(names, all_of_them, cause, trace)
     name = dead_letters.find_queue(url, queue)
-    source = dead_letters.MUTED_PREFIX + name
+    source = MUTED_PREFIX + name
     found = _lots(url, source, names, cause, trace, limit)
     _move(url, found, source, name, {dead_letters.MUTED_REASON: ""}, "unmuted", dry_run=dry_run)
 
@@ -348,7 +349,7 @@ def _named(url: str, queue: str, names: list[str], cause: str = "", trace: str =
     try:
         return dead_letters.named(url, queue, names, cause, trace)
     except JMSError as error:
-        muted = "" if queue.startswith(dead_letters.MUTED_PREFIX) else _first_muted(url, queue, names)
+        muted = "" if queue.startswith(MUTED_PREFIX) else _first_muted(url, queue, names)
         if not muted:
             raise
         told = f"{error} {quoted(muted)} is muted: legato dlq unmute {quoted(queue)} {quoted(muted)} brings it back."
@@ -361,7 +362,7 @@ def _first_muted(url: str, queue: str, names: list[str]) -> str:
 
     for name in names:
         with suppress(JMSError):
-            dead_letters.named(url, dead_letters.MUTED_PREFIX + queue, [name])
+            dead_letters.named(url, MUTED_PREFIX + queue, [name])
             return name
     return ""
 

@@ -60,14 +60,17 @@ def check(map_file: MapArgument, as_json: JsonOption = False) -> None:
 def where(map_file: MapArgument, addresses: AddressesArgument, as_json: JsonOption = False) -> None:
     """Say which group serves each address, and whether by a pin or by the hash.
 
+    Dead letters, muted ones too, are where their queue is: of DLQ.orders it says that of orders.
+
     Example: legato group where groups.toml orders.new invoices
     """
     from legato.groups.group_map import Directory
 
     directory = Directory(_read(map_file))
     for address in _addresses(addresses):
-        group = directory.group_of(address)
-        pinned = directory.pinned_to(address) is not None
+        decides = _decisive(address)
+        group = directory.group_of(decides)
+        pinned = directory.pinned_to(decides) is not None
         if as_json:
             say_json({"address": address, "group": group.name, "pinned": pinned, "brokers": list(group.brokers)})
         else:
@@ -91,7 +94,7 @@ def moves(
     before = _read(former)
     after = successor(before, _read(new))
     count = 0
-    for move in moves_between(before, after, _addresses(addresses)):
+    for move in moves_between(before, after, _addresses(addresses), _decisive):
         count += 1
         if as_json:
             say_json({"address": move.address, "from": move.former, "to": move.group})
@@ -173,3 +176,13 @@ def _addresses(given: list[str]) -> list[str]:
     if given == ["-"]:
         return [line.rstrip("\n") for line in sys.stdin if line.strip()]
     return given
+
+
+def _decisive(address: str) -> str:
+    """The address that decides where one is: without its prefix, and of dead letters that of their queue."""
+    from legato.core.address_prefixes import QUEUE_PREFIX, TOPIC_PREFIX
+    from legato.core.settings import DEFAULT_SETTINGS
+    from legato.groups.dead_letters import origin_of
+
+    plain = address.removeprefix(QUEUE_PREFIX).removeprefix(TOPIC_PREFIX)
+    return origin_of(plain, (DEFAULT_SETTINGS.dead_letter_queue,)) or plain

@@ -16,22 +16,29 @@ if TYPE_CHECKING:
     from legato.client import Connection
 
 _NAMES_COMPARED_MAX = 5000
+_OF_ANOTHER_GROUP = "is an address of the group"
+"""In the sentence of a broker that does not serve an address."""
 
 
 def request(url: str, operation: str, type: str, name: str = "", **arguments: str | float) -> Any:
     """See `legato.client.management.request`.
 
     Raises:
-        JMSError: as there; that there is no such queue, topic or subscription comes with the names that are like it.
+        JMSError: as there; that there is no such queue, topic or subscription comes with the group of brokers that has
+            it, or the names that are like it.
     """
+    from legato.administration.other_groups import where_to_ask
     from legato.client import management
 
     try:
         return management.request(url, operation, type, name, **arguments)
     except JMSError as error:
+        if operation == "create" and _OF_ANOTHER_GROUP in str(error):
+            raise JMSError(f"{error} {where_to_ask(url, name)}".strip(), code=error.code) from None
         if str(error) != f"There is no {type} {name!r}.":
             raise
-        raise JMSError(f"{error} {_like(url, type, name)}", code=error.code) from None
+        hint = where_to_ask(url, name) or _like(url, type, name)
+        raise JMSError(f"{error} {hint}", code=error.code) from None
 
 
 def rows(url: str, type: str, match: str = "") -> Iterator[dict[str, Any]]:
@@ -42,19 +49,36 @@ def rows(url: str, type: str, match: str = "") -> Iterator[dict[str, Any]]:
 
 
 def missing_queue(connection: Connection, url: str, name: str) -> str | None:
-    """What may have been meant if there is no such queue; None if there is one, if it is a topic, or if this user may
-    not ask."""
-    from legato.client.management import Requester
+    """What may have been meant if there is no such queue, in any group of brokers; None if there is one, if it is a
+    topic, or if this user may not ask."""
+    from legato.administration.other_groups import group_elsewhere, url_of_group
+    from legato.client import management
 
     if name.startswith(TOPIC_PREFIX):
         return None
     name = name.removeprefix(QUEUE_PREFIX)
     try:
-        with closing(Requester(connection, "the broker")) as asking:
+        with closing(management.Requester(connection, "the broker")) as asking:
             asking.request("read", "queue", name, {})
     except JMSError as error:
-        return _like(url, "queue", name) if str(error) == f"There is no queue {name!r}." else None
-    return None
+        if not _is_missing(error, name):
+            return None
+    else:
+        return None
+    if group := group_elsewhere(url, name):
+        url = url_of_group(url, group)
+        try:
+            management.request(url, "read", "queue", name)
+        except JMSError as error:
+            if not _is_missing(error, name):
+                return None
+        else:
+            return None
+    return _like(url, "queue", name)
+
+
+def _is_missing(error: JMSError, queue: str) -> bool:
+    return str(error) == f"There is no queue {queue!r}."
 
 
 def _like(url: str, type: str, name: str) -> str:

@@ -2,7 +2,7 @@
 
 import base64
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from textwrap import wrap
 from typing import Any
@@ -103,7 +103,7 @@ def print_status(answer: dict[str, Any]) -> None:
                 say(line, "dim")
         for line, style in replication_lines(answer.get("replication")):
             say(line, style)
-        for line in group_lines(answer.get("group")):
+        for line in group_lines(answer.get("group"), answer.get("queues", ())):
             say(line, "dim" if line.startswith("group") else "yellow")
         if answer.get("producers_refused"):
             say(f"Producers are refused: {answer['producers_refused']}.", "red")
@@ -251,13 +251,21 @@ def backup_line(backup: dict[str, Any]) -> tuple[str, str]:
     return f"{line}: {sentence(backup['trouble'])}.".replace("..", "."), "yellow"
 
 
-def group_lines(group: dict[str, Any] | None) -> list[str]:
-    """The group of a broker, and queues whose messages wait where nobody is sent to any more."""
+def group_lines(group: dict[str, Any] | None, queues: Iterable[dict[str, Any]] = ()) -> list[str]:
+    """The group of a broker, and queues whose messages wait where nobody is sent to any more.
+
+    Args:
+        queues: those that are here; of subscriptions with their topics, which the map has.
+    """
     if not group:
         return []
+    topics = {
+        queue["name"]: queue["address"] for queue in queues if queue.get("address", queue["name"]) != queue["name"]
+    }
     found = [f"group {group['name']}, 1 of {group['groups']:,}; revision {group['revision']:,} of the map"]
     found += [
-        f"Messages wait in {quoted(queue)}, which is the group {owner}'s by the map: pin it here until it is empty."
+        f"Messages wait in {quoted(queue)}, which is the group {owner}'s by the map: pin "
+        f"{quoted(addresses[queue]) if addresses.get(queue, queue) != queue else 'it'} here until it is empty."
         for queue, owner in group["stranded"].items()
     ]
     return found

@@ -220,7 +220,8 @@ def successor(current: GroupMap, new: GroupMap) -> GroupMap:
     """
     if new.revision < current.revision:
         raise ConfigError(
-            f"The map of groups has revision {new.revision}; this broker goes by {current.revision} already."
+            f"The map of groups has revision {new.revision}, and there is a later one, {current.revision}: make the "
+            f"change in that one, and give it revision {current.revision + 1}."
         )
     if new.revision == current.revision and new != current:
         raise ConfigError(

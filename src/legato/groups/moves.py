@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 from legato.groups.group_map import Directory, GroupMap
@@ -16,11 +16,18 @@ class Move(NamedTuple):
     group: str
 
 
-def moves(before: GroupMap, after: GroupMap, addresses: Iterable[str]) -> Iterator[Move]:
-    """Those of the addresses that have another group by the second map."""
+def moves(
+    before: GroupMap, after: GroupMap, addresses: Iterable[str], decisive: Callable[[str], str] = str
+) -> Iterator[Move]:
+    """Those of the addresses that have another group by the second map.
+
+    Args:
+        decisive: the address that decides where one is, such as that of a queue where its dead letters are.
+    """
     old, new = Directory(before), Directory(after)
     for address in addresses:
-        former, group = old.group_of(address).name, new.group_of(address).name
+        decides = decisive(address)
+        former, group = old.group_of(decides).name, new.group_of(decides).name
         if former != group:
             yield Move(address, former, group)
 

@@ -112,7 +112,7 @@ def test_brokers_wait_for_a_map_and_go_by_each_that_is_put(fleet: Fleet) -> None
         session.create_producer(Queue("orders.moved")).send("moved")
     assert {each["name"] for each in ask(fleet.url("rest"))["queues"]} == {"rest.new", "orders.moved"}
 
-    assert "this broker goes by 2 already" in fleet.put(fleet.map(1))
+    assert "there is a later one, 2: make the change in that one, and give it revision 3" in fleet.put(fleet.map(1))
     assert "has changed, and its revision is still 2" in fleet.put(fleet.map(2))
     assert "is there already" in fleet.put(fleet.map(2, **{"orders.moved": "rest"}))
     kept = run_legato("group", "get", fleet.servers.url, *PATIENCE)

@@ -14,11 +14,12 @@ from typer.testing import CliRunner
 from legato.amqp.engine.events import Attached, Closed, Detached
 from legato.amqp.engine.terminus import Terminus
 from legato.cli.main import app
-from legato.client import ConnectionFactory, Queue, aio
+from legato.client import AcknowledgeMode, ConnectionFactory, Queue, aio
 from legato.client.links.redirection import RedirectedLinkError
 from legato.client.management import rows
 from tests.integration.groups.conftest import Connect, Groups
 from tests.support.amqp_peer import AmqpPeer
+from tests.support.replicated import eventually
 from tests.support.server import Server, free_port, server
 
 WAIT_S = 60.0
@@ -89,6 +90,47 @@ def test_management_tells_where_a_queue_is(calm_groups: Groups) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("queue", "show", "NAME"),
+        ("queue", "purge", "NAME", "--yes"),
+        ("topic", "show", "NAME"),
+        ("dlq", "list", "NAME"),
+    ],
+)
+def test_what_another_group_has_is_not_said_to_be_missing(calm_groups: Groups, words: tuple[str, ...]) -> None:
+    """It was `There is no queue 'rest.like'. Did you mean orders.like?`, of which the messages were purged then."""
+    run("queue", "create", "orders.like", "--url", calm_groups.url("orders"))
+    said = run(*("rest.like" if word == "NAME" else word for word in words), "--url", calm_groups.url("orders"))
+    assert "rest.like is an address of the group 'rest': give the URL the option vhost=rest to ask there." in said
+    assert "Did you mean" not in said
+
+
+def test_a_queue_of_another_group_is_browsed_if_there_is_one(calm_groups: Groups) -> None:
+    url = calm_groups.url("orders")
+    run("send", "rest.browsed", "first", "--url", url)
+    assert run("browse", "rest.browsed", "--url", url) == "first\n"
+    assert "There is no queue 'rest.brwsed'. Did you mean rest.browsed?" in run("browse", "rest.brwsed", "--url", url)
+    assert "rest.brwsed" not in run("queues", "--url", calm_groups.url("rest"))
+
+
+def test_muted_dead_letters_stay_in_the_group_of_their_queue(calm_groups: Groups, connect: Connect) -> None:
+    """Where the hash gave `MUTED.DLQ.NAME` to another group, they could not be muted."""
+    url = calm_groups.url("rest")
+    names = [f"rest.muted{number}" for number in range(4)]
+    assert len({calm_groups.group_of(f"MUTED.DLQ.{name}") for name in names}) == 2
+    session = connect(url).create_session(acknowledge_mode=AcknowledgeMode.INDIVIDUAL)
+    for name in names:
+        session.create_producer(Queue(name)).send("bad")
+        message = session.create_consumer(Queue(name)).receive(timeout_s=WAIT_S)
+        assert message is not None
+        session.reject(message, "of no use")
+        eventually(lambda name=name: name in run("dlq", "list", "--url", url), "there is no dead letter")  # type: ignore[misc]
+        assert run("dlq", "mute", name, "--all", "--reason", "test", "--url", url) == "muted 1 dead letter\n"
+        assert run("dlq", "unmute", name, "--all", "--url", url) == "unmuted 1 dead letter\n"
+
+
 def test_the_status_names_the_group(calm_groups: Groups) -> None:
     said = run("status", "--url", calm_groups.url("orders"))
     assert "group orders, 1 of 2; revision 1 of the map" in said
@@ -139,7 +181,7 @@ def test_a_map_that_is_not_the_next_one_is_refused(groups: Groups) -> None:
     groups.write_map({}, revision=5)
     assert "has read" in run("reload", "--url", url)
     groups.write_map({}, revision=4)
-    assert "has revision 4; this broker goes by 5 already" in run("reload", "--url", url)
+    assert "has revision 4, and there is a later one, 5:" in run("reload", "--url", url)
     groups.map_file.write_text("revision = ")
     assert "is not TOML" in run("reload", "--url", url)
     groups.map_file.unlink()

@@ -64,6 +64,13 @@ def test_moves_are_listed(map_file: Path, tmp_path: Path) -> None:
     assert run("moves", map_file, later, "invoices").output == "nothing moves\n"
 
 
+def test_dead_letters_and_prefixed_addresses_are_looked_up_as_brokers_do(map_file: Path, tmp_path: Path) -> None:
+    for address in ("DLQ.orders.new", "MUTED.DLQ.orders.new", "queue://orders.new", "topic://orders.new"):
+        assert run("where", map_file, address).output == f"{address}  one  pinned\n"
+    later = write(tmp_path / "later.toml", 2, "two")
+    assert run("moves", map_file, later, "DLQ.orders.a").output == "DLQ.orders.a  one -> two\n"
+
+
 def test_what_no_broker_would_take_is_refused(map_file: Path, tmp_path: Path) -> None:
     changed = write(tmp_path / "changed.toml", 1, "two")
     refused = run("moves", map_file, changed, "orders")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from legato.cli.rendering import broker_lines, member_line
+from legato.cli.rendering import broker_lines, group_lines, member_line
 from legato.cli.status import HANDING_OVER, PRIMARY, show_one_primary
 from legato.ha.roles import Role
 
@@ -50,3 +50,12 @@ def test_who_asks_is_not_told_to_be_a_client_of_others(connections: int, said: s
         "free_disk_bytes": 1 << 30,
     }
     assert broker_lines(answer)[1].startswith(said)
+
+
+def test_of_a_subscription_the_topic_is_named_which_is_what_a_map_pins() -> None:
+    group = {"name": "rest", "revision": 2, "groups": 2, "stranded": {"subscription://me/news": "orders"}}
+    queues = [{"name": "subscription://me/news", "address": "prices"}]
+    assert group_lines(group, queues)[1] == (
+        "Messages wait in subscription://me/news, which is the group orders's by the map: pin prices here until it is "
+        "empty."
+    )

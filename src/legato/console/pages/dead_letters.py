@@ -10,7 +10,6 @@ from legato.administration.dead_letter_editor import replace_in
 from legato.administration.dead_letters import (
     MUTED_AT_MS,
     MUTED_BY,
-    MUTED_PREFIX,
     MUTED_REASON,
     STACK_TRACE,
     Letter,
@@ -25,6 +24,7 @@ from legato.console.rendering import address_of, clock, plural
 from legato.console.view import Action, Asked, View, sliced
 from legato.core.dead_letters import EXCEPTION, HISTORY
 from legato.errors import JMSError
+from legato.groups.dead_letters import MUTED_PREFIX
 
 ROWS = 50
 INDEX_WAIT_S = 0.25

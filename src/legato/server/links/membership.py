@@ -7,13 +7,13 @@ from typing import Any
 
 from legato.amqp.codec.types import UInt
 from legato.core.settings import DEFAULT_SETTINGS
+from legato.groups.dead_letters import origin_of
 from legato.groups.group_map import Directory, Group, GroupMap, host_and_port, successor
 from legato.server.config.discovery import FAILOVER_SERVER_LIST, server_list
 from legato.server.config.group_maps import check_member
 from legato.server.links.refused import Refused
 
 LINK_REDIRECT = "amqp:link:redirect"
-_ADDRESS = "{address}"
 
 
 class Elsewhere(Refused):
@@ -130,17 +130,7 @@ class Membership:
         return None if origin is None else self._directory.group_of(origin)
 
     def _origin_of(self, address: str) -> str | None:
-        """The address whose dead letters are there, or the address itself; None if those of all are."""
-        for pattern in {DEFAULT_SETTINGS.dead_letter_queue, *self._dead_letter_queues()}:
-            if _ADDRESS not in pattern:
-                if pattern == address:
-                    return None
-                continue
-            before, _, after = pattern.partition(_ADDRESS)
-            inside = len(address) > len(before) + len(after)
-            if inside and address.startswith(before) and address.endswith(after) and (before or after):
-                return address[len(before) : len(address) - len(after)]
-        return address
+        return origin_of(address, {DEFAULT_SETTINGS.dead_letter_queue, *self._dead_letter_queues()})
 
     def redirection(self, hostname: str | None) -> tuple[str, dict[str, Any]] | None:
         """Why and where to send who opens a connection under that name; None if it is served here."""
