@@ -259,9 +259,7 @@ def group_lines(group: dict[str, Any] | None, queues: Iterable[dict[str, Any]] =
     """
     if not group:
         return []
-    topics = {
-        queue["name"]: queue["address"] for queue in queues if queue.get("address", queue["name"]) != queue["name"]
-    }
+    addresses = {queue["name"]: queue.get("address") or queue["name"] for queue in queues}
     found = [f"group {group['name']}, 1 of {group['groups']:,}; revision {group['revision']:,} of the map"]
     found += [
         f"Messages wait in {quoted(queue)}, which is the group {owner}'s by the map: pin "
