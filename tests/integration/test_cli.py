@@ -175,6 +175,22 @@ def test_no_broker_serves_from_a_backup_itself(pair: BrokerPair, tmp_path: Path)
     assert legato(None, "store", "verify", backup).returncode == 0
 
 
+def test_a_broker_of_a_group_does_not_serve_alone_for_want_of_a_log(tmp_path: Path) -> None:
+    """A shell's variable that is not set, or a forgotten option, would make each of three machines a primary."""
+    (config := tmp_path / "legato.toml").write_text('[replication]\nbeside = "log-1"\n')
+    serve = ["serve", "--store", str(tmp_path / "store"), "--listen", "127.0.0.1:9"]
+    for words, sentence in (
+        (["--replicate", "", "--group", "orders"], "--replicate names no server of a log"),
+        (["--group", "orders"], "replication.group is given, and no server of the log"),
+        (["--config", str(config)], "replication.beside is given, and no server of the log"),
+        (["--config", str(config), "--check"], "replication.beside is given, and no server of the log"),
+    ):
+        answer = legato(None, *serve, *words)
+        assert answer.returncode == 2
+        assert sentence in answer.stderr
+    assert not (tmp_path / "store").exists()
+
+
 def test_a_mistyped_source_of_a_copy_leaves_no_directory_behind(tmp_path: Path) -> None:
     answer = legato(None, "replica", "seed", str(tmp_path / "store"), "--from", str(tmp_path / "backup"))
     assert (answer.returncode, answer.stderr) == (1, f"legato: there is no store in {tmp_path / 'backup'}\n")

@@ -94,6 +94,8 @@ def serve(
     from legato.server.config import configuration
     from legato.server.process.run import run
 
+    if replicate == "":
+        raise ConfigError("--replicate names no server of a log, and without one this broker would serve alone.")
     read_config = partial(
         configuration.load,
         config,
@@ -114,6 +116,7 @@ def serve(
     readable = "Everybody on this machine can read a password on a command line; use legato user add."
     try:
         settings = read_config()
+        _refuse_lone(settings)
         _refuse_backup(settings.store_directory)
         run(settings, read_config, [readable] if user else [])
     except Exception as error:
@@ -142,12 +145,30 @@ def _check(config: Config) -> None:
         if trail is not None and there_is_none:
             trail.unlink(missing_ok=True)
     store = config.store_directory
+    _refuse_lone(config)
     _refuse_backup(store)
     if store.exists() and not store.is_dir():
         raise ConfigError(f"Cannot use {store} as the store: it has to be a directory, and it is a file.")
     if store.exists() and any(store.iterdir()):
         refuse_shared(store, "the store")
     say("these settings can be used")
+
+
+def _refuse_lone(config: Config) -> None:
+    """Refuse to serve alone, without the others of a group, what says that there are others.
+
+    Raises:
+        ConfigError: settings of a replicated log are given, and none of its servers.
+    """
+    from legato.server.config.configuration import ReplicationSection
+
+    section, without = config.replication, ReplicationSection()
+    names = [name for name in section.__struct_fields__ if getattr(section, name) != getattr(without, name)]
+    if names and not section.servers:
+        raise ConfigError(
+            f"replication.{names[0]} is given, and no server of the log: name these in replication.servers "
+            "(--replicate), or this broker would serve alone."
+        )
 
 
 def _refuse_backup(store: Path) -> None:
