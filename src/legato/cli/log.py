@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from legato.cli.commands import Commands
+from legato.cli.endings import undone_if_ended
 from legato.cli.failures import EXIT_FAILED
 from legato.cli.log_login import Login, ServersArgument, TimeoutOption, takes_login
 from legato.cli.options import JsonOption
@@ -55,11 +56,12 @@ def run(
     if nodes not in (3, 5):
         raise ConfigError(f"A log is kept by 3 or 5 servers, not by {nodes}: a majority has to outlive a loss.")
     ended = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda _number, _frame: ended.set())
     servers = LogServers(directory.resolve(), nodes=nodes, on_end=ended.set)
     try:
-        servers.start()
+        with undone_if_ended():  # a start may last, and Ctrl-C ends it
+            servers.start()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, lambda _number, _frame: ended.set())
         _tell_servers(servers, as_json)
         ended.wait()
         if lost := [server for server in servers.servers if not server.running]:
@@ -172,10 +174,13 @@ def restore(
 
     Example: legato log restore /var/lib/legato tls://log-1,log-2,log-3 --group orders --other b.json --other c.json
     """
+    from legato.errors import StoreError
     from legato.replication.restoring import Evidence, evidence, restore_log
     from legato.server.storage.replicated_log import hold_directory
 
     settings = login.settings(servers, group)
+    if not store.is_dir():  # the lock would make it
+        raise StoreError(f"there is no store in {store}")
     others: list[Evidence] = [evidence(path) for path in other or ()]
     lock = hold_directory(store)
     try:

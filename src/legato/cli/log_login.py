@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from inspect import Parameter
 from pathlib import Path
@@ -13,9 +15,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from legato.cli.options import finite
+from legato.cli.output import say
 
 if TYPE_CHECKING:
     from legato.replication.nats import NatsSettings
+
+QUIET_S = 2.0
+"""Who waits longer is told so."""
 
 ServersArgument = Annotated[
     str, typer.Argument(metavar="SERVERS", help="nats://host:port of each, with commas.", show_default=False)
@@ -83,7 +89,8 @@ def takes_login(command: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(command)
     def taking(**given: Any) -> None:
         login = Login(**{name: given.pop(name) for name in _OPTIONS})
-        command(login=login, **given)
+        with _telling_of_a_wait(given["timeout_s"]):
+            command(login=login, **given)
 
     options = [
         Parameter(name, Parameter.POSITIONAL_OR_KEYWORD, default=None, annotation=annotation)
@@ -96,6 +103,19 @@ def takes_login(command: Callable[..., None]) -> Callable[..., None]:
     taking.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     taking.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     return taking
+
+
+@contextmanager
+def _telling_of_a_wait(timeout_s: float) -> Iterator[None]:
+    """Say on standard error that servers are waited for, once that lasts."""
+    words = f"waits for the log's servers, at most {timeout_s:g} s for each answer (--timeout)"
+    telling = threading.Timer(QUIET_S, say, (words,), {"err": True})
+    telling.daemon = True
+    telling.start()
+    try:
+        yield
+    finally:
+        telling.cancel()
 
 
 def _first_line(file: Path) -> str:

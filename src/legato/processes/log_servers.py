@@ -16,6 +16,7 @@ from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 
 from legato.errors import ConfigError
+from legato.ha.flock import LockFile
 from legato.processes.child import Child, ProcessError
 from legato.processes.scratch import free_ports
 from legato.quoting import sentence
@@ -28,6 +29,8 @@ START_S = 120.0
 POLL_S = 0.05
 STOP_S = 30.0
 CONFIGURATION = "servers.json"
+LOCK = "lock"
+"""Held by the process that runs the servers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +88,7 @@ class LogServers:
     ) -> None:
         self.directory = directory
         self._login = login
+        self._lock: LockFile | None = None
         binary = nats_server()
         ports = _ports(directory, nodes)
         self.servers = [
@@ -121,13 +125,13 @@ class LogServers:
         """Start those that do not run, and wait until all can keep a log.
 
         Raises:
-            ProcessError: one of them does not.
+            ProcessError: one of them does not, or another process runs the servers of this directory.
         """
+        self._hold_directory()
         for server in self.servers:
             if not server.running:
                 server.start()
-        for server in self.servers:
-            server.wait_until_healthy()
+        _wait_until_healthy(self.servers)
 
     def close(self) -> None:
         """Stop all, and wait for their end."""
@@ -135,6 +139,22 @@ class LogServers:
             server.ask_to_stop()
         for server in self.servers:
             server.wait_until_ended()
+        if self._lock is not None:
+            self._lock.close()
+            self._lock = None
+
+    def _hold_directory(self) -> None:
+        """Keep others from starting the same servers once more: a health question would be answered by the first."""
+        if self._lock is not None:
+            return
+        lock = LockFile(self.directory / LOCK)
+        if not lock.try_lock():
+            lock.close()
+            raise ProcessError(
+                f"the servers in {self.directory} run already, at {self.url}: go on with these, or give another "
+                "--directory"
+            )
+        self._lock = lock
 
 
 class LogServer:
@@ -225,14 +245,17 @@ class LogServer:
         Raises:
             ProcessError: it ended, or it takes too long.
         """
-        until_s = time.monotonic() + START_S
-        while not self.is_healthy:
-            if not self.running:
-                said = f" It said: {sentence(self._child.last_words())}" if self._child is not None else ""
-                raise ProcessError(f"{self.name} ended: see {self.log_file}.{said}")
-            if time.monotonic() > until_s:
-                raise ProcessError(f"{self.name} has not joined the others: see {self.log_file}")
-            time.sleep(POLL_S)
+        _wait_until_healthy([self])
+
+    def see_running(self) -> None:
+        """See that it has not ended.
+
+        Raises:
+            ProcessError: it has; this says what it said last.
+        """
+        if not self.running:
+            said = f" It said: {sentence(self._child.last_words())}" if self._child is not None else ""
+            raise ProcessError(f"{self.name} ended: see {self.log_file}.{said}")
 
     @property
     def is_healthy(self) -> bool:
@@ -246,6 +269,25 @@ class LogServer:
     def _signal(self, number: signal.Signals) -> None:
         if self._child is not None:
             self._child.send_signal(number)
+
+
+def _wait_until_healthy(servers: Sequence[LogServer]) -> None:
+    """Wait until each of them has joined the others and has what they have.
+
+    Raises:
+        ProcessError: one of them ended, or it takes too long.
+    """
+    until_s = time.monotonic() + START_S
+    waited_for = list(servers)
+    while waited_for:
+        for server in servers:
+            server.see_running()
+        if waited_for[0].is_healthy:
+            del waited_for[0]
+            continue
+        if time.monotonic() > until_s:
+            raise ProcessError(f"{waited_for[0].name} has not joined the others: see {waited_for[0].log_file}")
+        time.sleep(POLL_S)
 
 
 def nats_server() -> Path:
@@ -288,15 +330,20 @@ def _ports(directory: Path, nodes: int) -> list[Ports]:
 def _configuration(server: LogServer, *, routes: str, sync_interval: str, accounts: str, login: Login | None) -> str:
     tls = ""
     if login is not None and login.certificate_file is not None:
-        tls = f'tls {{ cert_file: "{login.certificate_file}", key_file: "{login.key_file}" }}\n'
+        tls = f"tls {{ cert_file: {_text(login.certificate_file)}, key_file: {_text(login.key_file)} }}\n"
     return (
         f"server_name: {server.name}\n"
         f"listen: {HOST}:{server.ports.client}\n"
         f"http: {HOST}:{server.ports.monitor}\n"
-        f'jetstream {{ store_dir: "{server.directory / "data"}", sync_interval: {sync_interval} }}\n'
+        f"jetstream {{ store_dir: {_text(server.directory / 'data')}, sync_interval: {sync_interval} }}\n"
         f"cluster {{ name: {CLUSTER}, listen: {HOST}:{server.ports.route}, {routes} }}\n"
         f"{tls}{accounts}\n"
     )
+
+
+def _text(value: object) -> str:
+    """A text in a configuration, with its quotes."""
+    return json.dumps(str(value), ensure_ascii=False)
 
 
 def _accounts(proof: bool, login: Login | None) -> str:
@@ -306,7 +353,7 @@ def _accounts(proof: bool, login: Login | None) -> str:
     return (
         "accounts {\n"
         f"  SYS {{ {asks if proof else ''} }}\n"
-        f"  LEGATO {{ jetstream: enabled, users: [{{user: {json.dumps(user)}, password: {json.dumps(password)}}}]"
+        f"  LEGATO {{ jetstream: enabled, users: [{{user: {_text(user)}, password: {_text(password)}}}]"
         f"{asked if proof else ''} }}\n"
         "}\n"
         "system_account: SYS\n"

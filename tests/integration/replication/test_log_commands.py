@@ -1,9 +1,11 @@
 """`legato log run` and `legato log status`, as a user types them."""
 
+import contextlib
 import json
 import os
 import queue
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -76,6 +78,9 @@ def test_servers_run_until_ctrl_c_and_go_on_where_they_were(tmp_path: Path) -> N
     assert child.exit_code == 0
     with running(directory) as (_, again):
         assert again == printed
+        twice = legato("log", "run", "--directory", str(directory))
+        assert (twice.returncode, twice.stdout) == (1, "")
+        assert f"the servers in {directory} run already, at {printed['url']}" in twice.stderr
         log = open_log(NatsSettings(again["url"], "orders"))
         assert data_of(read_all(log, BEGINNING)) == [b"epoch", b"one"]
         log.close()
@@ -88,6 +93,43 @@ def test_a_server_that_ends_by_itself_ends_the_command(tmp_path: Path) -> None:
         assert child.wait(WAIT_S)
     assert child.exit_code == 1
     assert "log-2 ended by itself: see" in child.last_words()
+
+
+def test_ctrl_c_ends_a_start_that_lasts(tmp_path: Path) -> None:
+    directory = tmp_path / 'a "log" for {me}'
+    child = Child(
+        "log run",
+        ("legato.cli", "log", "run", "--directory", str(directory)),
+        log_file=tmp_path / "err",
+        on_line=lambda child, line: None,
+        on_end=lambda child: None,
+    )
+    stopped: list[int] = []
+
+    def stop_two() -> bool:  # of three: what is left is no majority
+        with contextlib.suppress(AssertionError):
+            stopped[:] = [server_of(child.pid, name) for name in ("log-1", "log-2")]
+            for pid in stopped:
+                os.kill(pid, signal.SIGSTOP)
+        return bool(stopped)
+
+    until(stop_two)
+    child.send_signal(signal.SIGINT)
+    assert child.wait(WAIT_S)
+    assert child.exit_code == 130
+    assert child.last_words() == ""
+    assert not [pid for pid in stopped if Path(f"/proc/{pid}").exists()]
+
+
+def test_a_port_that_is_taken_is_told_at_once(tmp_path: Path) -> None:
+    directory = tmp_path / "log"
+    with running(directory) as (_, printed):
+        port = printed["servers"][2]["port"]
+    with socket.create_server(("127.0.0.1", port)):
+        refused = legato("log", "run", "--directory", str(directory))
+    assert refused.returncode == 1
+    assert "log-3 ended: see" in refused.stderr
+    assert "address already in use" in refused.stderr
 
 
 def server_of(parent: int, name: str) -> int:
@@ -108,13 +150,37 @@ def test_a_directory_that_is_something_else_is_refused(tmp_path: Path) -> None:
 
 
 def test_servers_that_do_not_answer_are_named() -> None:
-    told = "legato: no server of the log answers: 127.0.0.1:9 (refuses connections)\n"
+    told = "legato: no server of the log answers: 127.0.0.1:9 (refuses connections)"
     # The less time it has the sooner it ends; a busy machine may need more to be refused a connection at all.
     for timeout_s in ("0.2", "2", "20"):
         refused = legato("log", "status", "127.0.0.1:9", "--timeout", timeout_s)
-        if refused.stderr == told:
+        if refused.stderr.splitlines()[-1] == told:
             break
-    assert (refused.returncode, refused.stderr) == (1, told)
+    assert (refused.returncode, refused.stderr.splitlines()[-1]) == (1, told)
+    waits = f"waits for the log's servers, at most {float(timeout_s):g} s for each answer (--timeout)"
+    assert refused.stderr.splitlines()[:-1] in ([], [waits])
+
+
+@pytest.mark.parametrize("command", ["begin", "status"])
+def test_who_waits_for_servers_is_told_so(command: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        process = subprocess.Popen(
+            [sys.executable, "-m", "legato.cli", "log", command, address, "--timeout", "600"],
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        assert process.stderr is not None
+        assert "waits for the log's servers, at most 600 s" in process.stderr.readline()
+        process.send_signal(signal.SIGINT)
+        assert process.wait(WAIT_S) == 130
+
+
+def test_a_log_is_not_restored_with_a_store_that_is_not_there(tmp_path: Path) -> None:
+    store = tmp_path / "mistyped"
+    refused = legato("log", "restore", str(store), "127.0.0.1:9")
+    assert (refused.returncode, refused.stderr) == (1, f"legato: there is no store in {store}\n")
+    assert not store.exists()
 
 
 @pytest.mark.parametrize("mode", [0o644, 0o600])
