@@ -483,6 +483,7 @@ def test_a_broker_does_not_serve_on_servers_that_write_to_disk_late_and_says_so(
 def test_a_broker_says_at_once_that_its_login_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     (password := tmp_path / "password").write_text("wrong")
+    password.chmod(0o600)
     config = tmp_path / "legato.toml"
     config.write_text(f'[replication]\nuser = "brokers"\npassword_file = "{password}"\n')
     with log_servers(login=Login("brokers", "right")) as servers:

@@ -404,13 +404,21 @@ def fields_of(kind: Any) -> Iterator[tuple[str, object]]:
         yield from fields_of(SomeUserBounds)
 
 
-@pytest.mark.parametrize("setting", ["tls_key", "credentials_file"])
-def test_a_key_for_the_logs_servers_that_others_may_read_is_refused(tmp_path: Path, setting: str) -> None:
-    """As that of the listener is: whoever has it can write the log."""
+@pytest.mark.parametrize(
+    ("setting", "what"),
+    [
+        ("tls_key", "private key"),
+        ("credentials_file", "private key"),
+        ("password_file", "password"),
+        ("token_file", "token"),
+    ],
+)
+def test_a_secret_for_the_logs_servers_that_others_may_read_is_refused(tmp_path: Path, setting: str, what: str) -> None:
+    """As the key of the listener is: whoever has it can write the log."""
     (key := tmp_path / "key").touch(mode=0o644)
     key.chmod(0o644)
     environment = {f"LEGATO_REPLICATION_{setting.upper()}": str(key)}
-    with pytest.raises(ConfigError, match=rf"The private key \(replication\.{setting}\) .* chmod 600"):
+    with pytest.raises(ConfigError, match=rf"The {what} \(replication\.{setting}\) .* chmod 600"):
         load(store=tmp_path / "store", environment=environment)
     key.chmod(0o600)
     load(store=tmp_path / "store", environment=environment)

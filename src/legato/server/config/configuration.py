@@ -38,6 +38,13 @@ Mechanism = Literal["EXTERNAL", "SCRAM-SHA-512", "SCRAM-SHA-256", "XOAUTH2", "PL
 
 ENVIRONMENT_PREFIX = "LEGATO_"
 _TABLES = ("address", "role")
+_SECRETS_OF_THE_LOG = {
+    "tls_key": "private key",
+    "credentials_file": "private key",
+    "password_file": "password",
+    "token_file": "token",
+}
+"""Settings of `[replication]` that name a file with one, and what is in it."""
 _LISTS = ("addresses", "mechanisms", "queues")
 _NOWHERE = Origins()
 SECTIONS = (
@@ -472,9 +479,9 @@ def load(
         _check(config)
         if config.tls.key:
             refuse_readable(Path(config.tls.key), "The private key (tls.key)")
-        for name in ("tls_key", "credentials_file"):
-            if key := getattr(config.replication, name):
-                refuse_readable(Path(key), f"The private key (replication.{name})")
+        for name, what in _SECRETS_OF_THE_LOG.items():
+            if secret := getattr(config.replication, name):
+                refuse_readable(Path(secret), f"The {what} (replication.{name})")
     if file is not None and config.auth.users:
         refuse_readable(file, "There are passwords in auth.users, and the configuration")
     config.__dict__["given"] = msgspec.to_builtins(config)
