@@ -82,6 +82,19 @@ def test_a_map_without_this_group_is_not_gone_by(tmp_path: Path) -> None:
         assert group_map.revision == 1
 
 
+def test_an_older_map_is_not_gone_by(tmp_path: Path) -> None:
+    """A backup whose file was put back took over with it, where a primary refuses to read it again."""
+    config = in_group(tmp_path, file := map_of(tmp_path, 2))
+    assert last_group_map(config) is not None
+    file.write_bytes(map_of(tmp_path, 1).read_bytes())
+    with pytest.raises(ConfigError, match="has revision 1; this broker goes by 2 already"):
+        renewed(config, in_group(tmp_path, file), Users())
+    for _ in range(2):
+        group_map = last_group_map(config)
+        assert group_map is not None
+        assert group_map.revision == 2
+
+
 def test_a_broker_stays_in_its_group(tmp_path: Path) -> None:
     file = map_of(tmp_path, 1)
     config = in_group(tmp_path, file)

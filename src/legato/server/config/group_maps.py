@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Protocol
 
 from legato.errors import ConfigError
-from legato.groups.group_map import ENCODED_BYTES_MAX, GroupMap, decode, from_tables
+from legato.groups.group_map import ENCODED_BYTES_MAX, GroupMap, decode, from_tables, successor
 from legato.server.config.configuration import Config
 from legato.server.config.strictness import TOO_LONG_NUMBER
 
@@ -87,18 +87,38 @@ def check_member(name: str, group_map: GroupMap) -> None:
         raise ConfigError(f"groups.name is {name!r}, and the map of groups has no such group; it has {known}.")
 
 
+def refuse_older(last: GroupMap | None, found: GroupMap) -> None:
+    """See that a map is not older than the last one, if there was one.
+
+    Raises:
+        ConfigError: it is, or it is another one under the same revision.
+    """
+    if last is not None:
+        successor(last, found)
+
+
+def known_group_map(config: Config) -> GroupMap | None:
+    """The last map that could be used; None if there was none."""
+    found: GroupMap | None = config.__dict__.get(_LAST)
+    return found
+
+
 def last_group_map(config: Config) -> GroupMap | None:
-    """The map as it is now, or, if that cannot be used any more, as it was when it last could: a backup takes over all
-    the same.
+    """The map as it is now, or, if that cannot be used any more or is an older one, as it was when it last could: a
+    backup takes over all the same.
 
     Raises:
         ConfigError: it cannot be used, and never could.
     """
-    last: GroupMap | None = config.__dict__.get(_LAST)
+    last = known_group_map(config)
     try:
-        return read_group_map(config)
+        found = read_group_map(config)
+        if found is not None:
+            refuse_older(last, found)
+        return found
     except ConfigError as error:
         if last is None:
             raise
+        config.__dict__[_LAST] = last
         log.warning("! the map of groups stays as it was, revision %d: %s", last.revision, error)
         return last

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from legato.errors import ConfigError
 from legato.server.access.roles import check_roles, read_roles
 from legato.server.config.configuration import Config
-from legato.server.config.group_maps import read_group_map
+from legato.server.config.group_maps import known_group_map, read_group_map, refuse_older
 from legato.server.config.restart import reloaded
 from legato.server.identity.audit_trail import check_audit_file
 from legato.server.identity.certificate_expiry import expiry_warnings
@@ -98,6 +98,8 @@ def renewed(config: Config, read: Config, users: Users) -> tuple[Config, Users]:
             f"groups.name was {config.groups.name!r} and is {read.groups.name!r}: "
             "a broker changes its group only when it starts."
         )
+    if (group_map := known_group_map(read)) is not None:
+        refuse_older(known_group_map(config), group_map)
     # Where it listens, say, is as it was: what would be safe there need not be here.
     if any(getattr(found, section) != getattr(read, section) for section in _EXPOSED):
         try:
