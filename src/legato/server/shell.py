@@ -47,6 +47,7 @@ class Peer(Protocol):
         since_us: when it was accepted.
         receivers: what it receives with, as the broker knows it.
         links: its links that are attached.
+        only_listens: it attached links for heartbeats and never another one; None if it attached none at all.
         opened: its open was answered.
         ended: nothing more is read from it or written to it.
         is_cut_off: what it has is taken from the broker, in slices; what it sent does not count any more.
@@ -70,6 +71,7 @@ class Peer(Protocol):
     since_us: int
     receivers: set[Consumer | Browser]
     links: set[Any]
+    only_listens: bool | None
     opened: bool
     ended: bool
     paused: bool

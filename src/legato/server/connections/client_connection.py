@@ -95,6 +95,7 @@ class Peer(asyncio.Protocol):
         self.since_us = service.clock.now_us()
         self.receivers: set[Consumer | Browser] = set()
         self.links: set[Any] = set()
+        self.only_listens: bool | None = None
         self.opened = False
         self._leaves = False
         """Whether nothing more comes from it."""

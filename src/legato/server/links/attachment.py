@@ -88,6 +88,7 @@ class Links:
             listens = isinstance(link, Sender) and link.remote_source.address == names.HEARTBEAT_ADDRESS
             if peer.user == BACKUP_USER and not listens:
                 raise Refused(NOT_ALLOWED, "A backup may listen to heartbeats and do nothing else.")
+            peer.only_listens = listens and peer.only_listens is not False
             peer.holdings.demand_link()
             if isinstance(link, Receiver):
                 self._producer_links.attach(peer, link)

@@ -388,9 +388,10 @@ class Service:
     def may_answer(self, peer: Peer) -> bool:
         """Whether what there is for a peer may leave: not while another broker may be the primary.
 
-        It leaves when that is known not to be so. Backups hear meanwhile that this process lives.
+        It leaves when that is known not to be so. Backups hear meanwhile that this process lives; where nobody logs in
+        they are known by it that they listen to heartbeats and do nothing else.
         """
-        if self._lease.is_sure or self.stopped or peer.user == BACKUP_USER:
+        if self._lease.is_sure or self.stopped or peer.user == BACKUP_USER or peer.only_listens:
             return True
         if self._held_back_since_s is None:
             self._held_back_since_s = self._loop.time()
