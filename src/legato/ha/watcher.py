@@ -73,6 +73,7 @@ class Watcher:
         self._report = report
         self._lost_ms: int | None = None
         self._lost = False
+        self._told = ""
         self.watch = Watch(round(intervals.activation_s * 1000), clock.monotonic_ms())
 
     @property
@@ -106,6 +107,8 @@ class Watcher:
             self._with_token = not self._with_token
         except (OSError, TimeoutError) as problem:
             log.debug("! the primary cannot be reached: %s", sentence(problem))
+        except Exception as problem:
+            self._tell_unforeseen(holder, problem)
         if self.watch.is_silent(self._clock.monotonic_ms()):
             self._miss(Event.SILENT, f"nothing was heard of a primary for {self._intervals.activation_s:g} s")
         return None
@@ -133,12 +136,21 @@ class Watcher:
                     self._report(Event.HEARD)
         except TimeoutError:
             self._miss(Event.SILENT, f"no heartbeat came for {self._intervals.activation_s:g} s")
-        except (OSError, ProtocolError, msgspec.DecodeError) as problem:
+        except Exception as problem:
+            if not isinstance(problem, (OSError, ProtocolError, msgspec.DecodeError)):
+                self._tell_unforeseen(self._lock.holder(), problem)
             self._notice()
             await asyncio.sleep(LOCK_FIRST_S)
             self._miss(Event.CUT_OFF, f"the connection to the primary is lost: {problem}")
         finally:
             connection.close()
+
+    def _tell_unforeseen(self, holder: Holder | None, problem: Exception) -> None:
+        """Say once that what is written of the primary, or what it says, is no primary's; the watch goes on."""
+        told = f"{quoted(holder and holder.listen)} cannot be watched: {sentence(repr(problem))}"
+        if told != self._told:
+            self._told = told
+            log.warning("! the primary at %s", told)
 
     def _take_intervals(self, heartbeat: Heartbeat) -> None:
         said = Intervals(heartbeat.heartbeat_interval_s, heartbeat.activation_interval_s)
