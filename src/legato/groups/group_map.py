@@ -28,6 +28,10 @@ _PORT_MAX = 65_535
 _PIN_BYTES_MAX = 1024
 
 
+class LaterFormatError(ConfigError):
+    """A later version of Legato wrote the map."""
+
+
 class Group(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A primary and its backups, which serve a share of the addresses from one store."""
 
@@ -88,7 +92,7 @@ def from_tables(raw: object) -> GroupMap:
         ConfigError: it cannot be used; the message says which part, and what is accepted.
     """
     if isinstance(raw, Mapping) and raw.get("format", FORMAT) != FORMAT:
-        raise ConfigError(
+        raise LaterFormatError(
             f"The map of groups has format {raw['format']!r}; this version of Legato reads format {FORMAT}. "
             "Update Legato on this machine first."
         )

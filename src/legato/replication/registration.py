@@ -130,6 +130,11 @@ class Registration:
             if self._failures >= FAILURES_MAX:
                 self.trouble = f"brokers cannot use the register of their replicas: {error}"
             return False
+        except Exception as error:
+            # Without this thread nobody would hear of this broker, and the primary miss none.
+            log.exception("! the register cannot be used: %r", error)
+            self.trouble = f"brokers cannot use the register of their replicas: an unforeseen error: {error!r}"
+            return False
         self._failures, self.trouble = 0, ""
         return True
 

@@ -154,12 +154,49 @@ def test_of_two_who_change_the_map_at_once_one_is_refused(
 ) -> None:
     assert maps.read(TIMEOUT_S) is None
     maps.put(fleet.map(1), TIMEOUT_S)
-    seen = maps.read(TIMEOUT_S)
+    seen = maps._value(TIMEOUT_S)
     assert seen is not None
     maps.put(fleet.map(2), TIMEOUT_S)
-    monkeypatch.setattr(maps, "read", lambda timeout_s: seen)
+    monkeypatch.setattr(maps, "_value", lambda timeout_s: seen)
     with pytest.raises(ConfigError, match="Somebody else has changed the map of groups meanwhile"):
         maps.put(fleet.map(3), TIMEOUT_S)
+
+
+@pytest.mark.parametrize(
+    ("written", "headers", "told"),
+    [
+        (b'{"revision": 2, "gro', {}, "cannot be read"),
+        (b"\xff", {}, "cannot be read"),
+        (b"", {"KV-Operation": "DEL"}, MISSING),
+    ],
+)
+def test_a_map_that_others_damaged_is_replaced(
+    fleet: Fleet, maps: NatsGroupMaps, written: bytes, headers: dict[str, str], told: str
+) -> None:
+    """As with `nats kv put` and `nats kv del`; brokers go by their copy until it is."""
+    maps.put(fleet.map(1), TIMEOUT_S)
+    broker = fleet.brokers["orders"]
+    broker.start().wait_for_role("active")
+    write(maps, written, headers)
+    broker.wait_for_log(f"the map of groups in the log: {told if told == MISSING else 'The map of groups'}")
+    assert told in broker.log.read_text()
+    assert fleet.revision("orders") == 1
+    assert "keep revision 2 of the map" in fleet.put(fleet.map(2))
+    eventually(lambda: fleet.revision("orders") == 2, "it does not go by the next map")
+
+
+def test_a_map_of_a_later_version_is_not_replaced(fleet: Fleet, maps: NatsGroupMaps) -> None:
+    write(maps, b'{"format": 99}', {})
+    assert "has format 99" in fleet.put(fleet.map(2))
+
+
+def write(maps: NatsGroupMaps, data: bytes, headers: dict[str, str]) -> None:
+    """Put something in the place of the map, as tools of NATS do."""
+    if maps._value(TIMEOUT_S) is None:
+        maps._connection.call(lambda: maps._bucket._prepare(TIMEOUT_S), TIMEOUT_S)
+    maps._connection.call(
+        lambda: maps._connection.request("$KV.LEGATO-groups.map", data, TIMEOUT_S, headers or None), TIMEOUT_S
+    )
 
 
 def test_servers_that_do_not_answer_are_told_of() -> None:

@@ -60,6 +60,29 @@ def test_a_register_has_the_last_word_of_each_broker(register: Register) -> None
     assert [each.entry.listen for each in register.entries(TIMEOUT_S)] == ["one:1"]
 
 
+@pytest.mark.parametrize("written", [b"\xff", b'{"listen": "\xff\xfe"}', b'{"a":' * 50_000, b"[]", b""])
+def test_what_no_broker_wrote_is_passed_over(servers: LogServers, written: bytes) -> None:
+    """As with `nats kv put`: what was no text in UTF-8 ended the thread that says how far a broker is."""
+    register = open_register(settings := NatsSettings(servers.url, f"g{uuid4().hex[:12]}"), TIMEOUT_S)
+    register.say(entry("one:1", 5), TIMEOUT_S)
+    register._connection.call(
+        lambda: register._connection.request(f"$KV.{settings.stream}.odd", written, TIMEOUT_S), TIMEOUT_S
+    )
+    assert [each.entry.listen for each in register.entries(TIMEOUT_S)] == ["one:1"]
+    register.close()
+
+
+def test_a_word_that_was_taken_back_with_tools_of_nats_does_not_count(servers: LogServers) -> None:
+    register = open_register(settings := NatsSettings(servers.url, f"g{uuid4().hex[:12]}"), TIMEOUT_S)
+    register.allow_beginning(TIMEOUT_S)
+    assert register.may_begin(TIMEOUT_S)
+    deleted = {"KV-Operation": "DEL"}
+    subject = f"$KV.{settings.stream}.=begin"
+    register._connection.call(lambda: register._connection.request(subject, b"", TIMEOUT_S, deleted), TIMEOUT_S)
+    assert not register.may_begin(TIMEOUT_S)
+    register.close()
+
+
 def test_who_lost_its_store_is_not_taken_for_one_that_never_had_any(register: Register) -> None:
     register.say(entry("one:1"), TIMEOUT_S)
     register.say(entry("one:1", 5), TIMEOUT_S)

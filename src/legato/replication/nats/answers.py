@@ -59,3 +59,8 @@ def result(data: bytes) -> dict[str, Any]:
 def data_of(message: Mapping[str, Any]) -> bytes:
     """What a message of a stream has, as the servers hand it out."""
     return base64.b64decode(message.get("data", ""))
+
+
+def headers_of(message: Mapping[str, Any]) -> bytes:
+    """The headers of a message of a stream, as they were on the wire; nothing if it has none."""
+    return base64.b64decode(message.get("hdrs", ""))

@@ -13,6 +13,8 @@ from legato.replication.nats.connection import Connection
 from legato.replication.patience import Patience
 
 _T = TypeVar("_T")
+_REMOVED = b"KV-Operation:"
+"""The header of a message in the place of a value that was removed."""
 _NOT_THERE = {answers.STREAM_NOT_FOUND, answers.NO_MESSAGE}
 
 
@@ -24,11 +26,13 @@ class Value:
         sequence: of the message.
         data: its bytes.
         said: when it came, by the servers' clocks; None if they do not say.
+        removed: somebody removed the value, with tools of NATS, which leave a message that says so.
     """
 
     sequence: int
     data: bytes
     said: datetime | None
+    removed: bool = False
 
 
 def insist(connection: Connection, ask: Callable[[float], Coroutine[Any, Any, _T]], timeout_s: float) -> _T:
@@ -96,7 +100,7 @@ class Bucket:
             raise
 
     async def last(self, key: str, timeout_s: float) -> Value | None:
-        """The value of a key; None if it has none."""
+        """The value of a key, or what says that it was removed; None if it never had one."""
         try:
             answer = await self._ask("STREAM.MSG.GET", {"last_by_subj": f"{self._prefix}{key}"}, timeout_s)
         except answers.Refusal as refusal:
@@ -104,7 +108,8 @@ class Bucket:
                 return None
             raise refusal.as_trouble() from None
         message: Mapping[str, Any] = answer["message"]
-        return Value(int(message["seq"]), answers.data_of(message), _time(message.get("time")))
+        removed = _REMOVED in answers.headers_of(message)
+        return Value(int(message["seq"]), answers.data_of(message), _time(message.get("time")), removed)
 
     async def keys(self, timeout_s: float) -> tuple[Sequence[str], datetime | None]:
         """All keys that have a value, in their order, and what time it is by the servers' clocks."""

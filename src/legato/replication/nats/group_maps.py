@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 
 from legato.errors import ConfigError
-from legato.groups.group_map import GroupMap, decode, successor
-from legato.replication.nats.bucket import Bucket, ValueChangedError, insist
+from legato.groups.group_map import GroupMap, LaterFormatError, decode, successor
+from legato.replication.nats.bucket import Bucket, Value, ValueChangedError, insist
 from legato.replication.nats.connection import Connection
 from legato.replication.nats.settings import NatsSettings
 
@@ -55,19 +55,22 @@ class NatsGroupMaps:
         Raises:
             ConfigError: what is there is no map that can be used.
         """
-        value = insist(self._connection, lambda attempt_s: self._bucket.last(KEY, attempt_s), timeout_s)
-        return None if value is None else KeptMap(value.sequence, decode(value.data))
+        value = self._value(timeout_s)
+        return None if value is None or value.removed else KeptMap(value.sequence, decode(value.data))
 
     def put(self, group_map: GroupMap, timeout_s: float) -> GroupMap | None:
         """Keep a map in the place of the one that is there, if it is a later one; return that one.
 
+        What is there and is no map, as after somebody wrote it with tools of NATS, is replaced.
+
         Raises:
             ConfigError: it is an older one, or another one under the same revision, or another map came meanwhile.
         """
-        former = self.read(timeout_s)
-        if former is not None and successor(former.map, group_map) == former.map:
-            return former.map
-        after = 0 if former is None else former.sequence
+        value = self._value(timeout_s)
+        former = None if value is None else _map_of(value)
+        if former is not None and successor(former, group_map) == former:
+            return former
+        after = 0 if value is None else value.sequence
         try:
             insist(
                 self._connection,
@@ -77,13 +80,30 @@ class NatsGroupMaps:
         except ValueChangedError:
             kept = self.read(timeout_s)
             if kept is not None and kept.map == group_map and kept.sequence > after:
-                return None if former is None else former.map  # by an attempt whose answer was lost
+                return former  # by an attempt whose answer was lost
             raise ConfigError(
                 "Somebody else has changed the map of groups meanwhile: look at it (legato group get), and put the "
                 "next revision."
             ) from None
-        return None if former is None else former.map
+        return former
 
     def close(self) -> None:
         """Leave the servers."""
         self._connection.close()
+
+    def _value(self, timeout_s: float) -> Value | None:
+        return insist(self._connection, lambda attempt_s: self._bucket.last(KEY, attempt_s), timeout_s)
+
+
+def _map_of(value: Value) -> GroupMap | None:
+    """The map in a value; None if it is none.
+
+    Raises:
+        LaterFormatError: a later version of Legato wrote it.
+    """
+    try:
+        return None if value.removed else decode(value.data)
+    except LaterFormatError:
+        raise
+    except ConfigError:
+        return None

@@ -63,7 +63,8 @@ class NatsRegister:
 
     def may_begin(self, timeout_s: float) -> bool:
         """As `Register.may_begin`."""
-        return insist(self._connection, lambda wait_s: self._bucket.last(BEGIN_KEY, wait_s), timeout_s) is not None
+        said = insist(self._connection, lambda wait_s: self._bucket.last(BEGIN_KEY, wait_s), timeout_s)
+        return said is not None and not said.removed
 
     def forget(self, listen: str, timeout_s: float) -> bool:
         """As `Register.forget`."""
@@ -94,7 +95,7 @@ class NatsRegister:
             return None
         try:
             entry = msgspec.json.decode(value.data, type=Entry)
-        except msgspec.DecodeError:
+        except (ValueError, RecursionError):
             return None
         if now is None or value.said is None:
             return Registered(entry, 0.0)
