@@ -82,6 +82,10 @@ class LogWatch:
                 self.look()
             except LogError as error:
                 self.trouble = str(error)
+            except Exception as error:
+                # Without this thread nobody would trim the log, nor say that its leader is on the primary's machine.
+                log.exception("! the log's servers cannot be looked at: %r", error)
+                self.trouble = f"an unforeseen error: {error!r}"
             if not self._closed.is_set():
                 self._tell(self.trouble or _no_quorum(self.health))
             if self._closed.wait(LOOK_S):

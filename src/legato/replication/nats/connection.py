@@ -31,12 +31,19 @@ PING_INTERVAL_S = 1
 PINGS_UNANSWERED_MAX = 2
 """A server that is stopped, or behind a cut network, is left after three seconds."""
 BACKOFF_S = (0.05, 0.1, 0.2, 0.5, 1.0)
+MESSAGE_BYTES_MIN = 16 << 10
+"""Of the largest message that a server takes. A record is split into no more than `envelopes.PARTS_MAX`."""
 CLOSE_S = 5.0
 CLIENT_CLOSE_S = 0.3
 
 _REFUSALS = ("authorization", "authentication", "permissions", "account")
 _OF_CREDENTIALS = (InvalidUserCredentialsError, NkeysError, ValueError)
+_OF_STRANGE_ANSWERS = (LookupError, TypeError, ValueError, AttributeError)
 _T = TypeVar("_T")
+
+
+class _SmallMessages(Exception):
+    """The server takes none that are large enough."""
 
 
 class Connection:
@@ -59,6 +66,7 @@ class Connection:
         self._said: dict[str, LogAccessError | str] = {}
         """What each server said, or why it said nothing, in this pass over all of them."""
         self._asking: set[asyncio.Future[Msg]] = set()
+        self._leaving: set[asyncio.Future[None]] = set()
         ready = threading.Event()
         self._thread = threading.Thread(target=self._run, args=(ready,), name="legato-log", daemon=True)
         self._thread.start()
@@ -68,7 +76,7 @@ class Connection:
         """The result of a coroutine in the connection's loop.
 
         Raises:
-            LogUnavailableError: no answer in time.
+            LogUnavailableError: no answer in time, or none of JetStream's.
         """
         if self._closing:
             raise LogUnavailableError("the log was left")
@@ -78,6 +86,10 @@ class Connection:
         except (FutureTimeoutError, CancelledError):
             future.cancel()
             raise self.unanswered() from None
+        except _OF_STRANGE_ANSWERS as error:  # as where another client of the account answers requests, too
+            raise LogUnavailableError(
+                f"the log's servers answered something that is not JetStream's: {error!r}"
+            ) from error
 
     def start(self, work: Callable[[], Coroutine[Any, Any, None]]) -> Callable[[], None]:
         """Let a coroutine run in the loop; what is returned ends it."""
@@ -155,6 +167,7 @@ class Connection:
                 f"nobody leads the log {self.settings.group} now: an election, or no quorum"
             ) from None
         except MaxPayloadError:
+            self._leave(client)
             raise LogUnavailableError(
                 f"a server of the log takes messages of at most {client.max_payload} bytes, others took more: "
                 "set max_payload alike on all"
@@ -163,6 +176,12 @@ class Connection:
             raise self.unanswered() from None
         finally:
             self._asking.discard(asking)
+
+    def _leave(self, client: Client) -> None:
+        """Have a client closed, so that another server is looked for."""
+        leaving = asyncio.ensure_future(_close(client))
+        self._leaving.add(leaving)
+        leaving.add_done_callback(self._leaving.discard)
 
     async def gather(self, subject: str, wanted: int, timeout_s: float, minority_s: float) -> list[Msg] | None:
         """The answers of several servers to one request; fewer than wanted when the time is over.
@@ -301,6 +320,10 @@ class Connection:
             error_cb=on_error,
             pending_size=0,
         )
+        if client.max_payload < MESSAGE_BYTES_MIN:
+            raise _SmallMessages(
+                f"takes messages of at most {client.max_payload} bytes: set max_payload, at least {MESSAGE_BYTES_MIN}"
+            )
 
     def _summary(self) -> LogUnavailableError:
         """Why none of the servers is connected, each of which was asked."""
@@ -312,6 +335,8 @@ class Connection:
 
     def _explained(self, address: str, error: BaseException) -> LogAccessError | str:
         """What an error of the client means: a sentence about access, or words about the server."""
+        if isinstance(error, _SmallMessages):
+            return str(error)
         host = urlsplit(address).netloc
         text = str(error).removeprefix("nats: ").strip("' ")
         if isinstance(error, ssl.SSLCertVerificationError):

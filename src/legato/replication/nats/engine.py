@@ -2,11 +2,13 @@
 
 import asyncio
 import contextlib
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
 
+from legato.clock import elapsed_s
 from legato.errors import LogUnavailableError
 from legato.replication.chained_log import ChainedLog
 from legato.replication.engine import AppendRefused, Bounds, EngineHealth, Message
@@ -25,6 +27,9 @@ SERVERS_ANSWER_S = 1.0
 MINORITY_ANSWERS_S = 0.05
 """So long a claim waits for the rest of the servers, once a majority has answered: clients wait for the claim, and a
 server that was lost with the primary's machine never answers."""
+UNSERVED_S = 5.0
+"""A server that is told to end serves no questions of the system account before it leaves its clients, and none does
+while it reads its configuration again. After so long it is the configuration."""
 LEADERSHIP_POLL_S = 0.05
 HEARD_WITHIN_NS = 3_000_000_000
 """Followers wait at least 4 s for their leader, which they hear each second, before they elect another."""
@@ -103,6 +108,8 @@ class NatsEngine:
     def __init__(self, connection: Connection, settings: NatsSettings) -> None:
         self._connection = connection
         self._settings = settings
+        self._unserved_s = (-math.inf, -math.inf)
+        """Since when, and when last, nobody served the question when servers write to disk."""
 
     @property
     def message_bytes_max(self) -> int:
@@ -123,7 +130,11 @@ class NatsEngine:
 
     def bounds(self, timeout_s: float) -> Bounds:
         """As `Engine.bounds`."""
-        return _bounds(self._connection.call(lambda: self._info(timeout_s), timeout_s))
+
+        async def bounds() -> Bounds:
+            return _bounds(await self._info(timeout_s))
+
+        return self._connection.call(bounds, timeout_s)
 
     def get(self, sequence: int, timeout_s: float) -> bytes | None:
         """As `Engine.get`."""
@@ -149,7 +160,10 @@ class NatsEngine:
             info = await self._info(timeout_s)
             stream.check(info["config"], self._settings)
             names = [name for name, _ in _servers(info)]
-            sync_proof.demand(await self._synced(len(names), MINORITY_ANSWERS_S), names)
+            synced = await self._synced(len(names), MINORITY_ANSWERS_S)
+            if synced is None and not self._is_unserved_for_long():
+                raise LogUnavailableError(sync_proof.UNPROVED)
+            sync_proof.demand(synced, names)
 
         self._connection.call(vouch, timeout_s + SERVERS_ANSWER_S)
 
@@ -232,7 +246,7 @@ class NatsEngine:
             )
             for name, state in servers
         ]
-        trouble = self._trouble(info, replicas)
+        trouble = [*self._trouble(info, replicas), *stream.hindrances(info["config"], self._settings)]
         if synced is None:
             trouble.append(sync_proof.UNPROVED)
         return EngineHealth(replicas, _bounds(info), int(info["state"]["bytes"]), trouble)
@@ -265,6 +279,15 @@ class NatsEngine:
                 leader = _leader(await self._info(ATTEMPT_S))
                 if leader and leader != away_from:
                     return leader
+
+    def _is_unserved_for_long(self) -> bool:
+        """Whether nobody has served the question for so long that it is no server that ends or reads its configuration
+        again."""
+        now_s = elapsed_s()
+        if now_s - self._unserved_s[1] > UNSERVED_S:
+            self._unserved_s = now_s, now_s
+        began_s, _ = self._unserved_s = self._unserved_s[0], now_s
+        return now_s - began_s > UNSERVED_S
 
     async def _synced(self, wanted: int, minority_s: float) -> dict[str, bool] | None:
         answered = await self._connection.gather(sync_proof.SUBJECT, wanted, SERVERS_ANSWER_S, minority_s)

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from legato.errors import LogFormatError, LogUnsafeError
+from legato.errors import LogError, LogFormatError, LogUnsafeError
 from legato.replication.nats.settings import NatsSettings
 
 
@@ -65,3 +65,25 @@ def check(found: Mapping[str, Any], settings: NatsSettings) -> None:
         )
     if found.get("sealed") or found.get("allow_rollup_hdrs") or found.get("subject_transform"):
         raise LogUnsafeError(f"the stream {name} is sealed, rolled up or transformed: it cannot be a log")
+
+
+def hindrances(found: Mapping[str, Any], settings: NatsSettings) -> list[str]:
+    """What an administrator changed of a stream that is in use, in sentences.
+
+    Args:
+        found: its configuration, as the servers tell it.
+        settings: of this broker.
+    """
+    name = settings.stream
+    said: list[str] = []
+    try:
+        check(found, settings)
+    except LogError as error:
+        said.append(str(error))
+    if int(found.get("max_msg_size") or -1) > 0:
+        said.append(f"the stream {name} takes messages of at most {found['max_msg_size']} bytes: remove max_msg_size")
+    if found.get("no_ack"):
+        said.append(f"the stream {name} acknowledges nothing (no_ack), so that nothing can be confirmed: remove no_ack")
+    if found.get("deny_purge"):
+        said.append(f"the stream {name} cannot be trimmed (deny_purge), and fills the disks of the log's servers")
+    return said
