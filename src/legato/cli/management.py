@@ -51,7 +51,6 @@ def rows(url: str, type: str, match: str = "") -> Iterator[dict[str, Any]]:
 def missing_queue(connection: Connection, url: str, name: str) -> str | None:
     """What may have been meant if there is no such queue, in any group of brokers; None if there is one, if it is a
     topic, or if this user may not ask."""
-    from legato.administration.other_groups import group_elsewhere, url_of_group
     from legato.client import management
 
     if name.startswith(TOPIC_PREFIX):
@@ -65,8 +64,8 @@ def missing_queue(connection: Connection, url: str, name: str) -> str | None:
             return None
     else:
         return None
-    if group := group_elsewhere(url, name):
-        url = url_of_group(url, group)
+    if group := management.group_elsewhere(url, name):
+        url = management.url_of_group(url, group)
         try:
             management.request(url, "read", "queue", name)
         except JMSError as error:

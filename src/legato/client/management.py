@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from typing import Any
+from urllib.parse import quote
 
 from legato.amqp.names import MANAGEMENT_ADDRESS
 from legato.client.connection import Connection, ConnectionFactory
@@ -15,6 +16,7 @@ from legato.errors import JMSError
 ANSWER_WAIT_S = 30.0
 PAGE_ROWS = 500
 _OK = 200
+_NOT_FOUND = "404"
 
 
 class Requester:
@@ -69,6 +71,36 @@ def request(url: str, operation: str, type: str, name: str = "", **arguments: st
     with ConnectionFactory(url, **short_wait(url)).create_connection() as connection:
         connection.start()
         return Requester(connection, f"the broker at {url}").request(operation, type, name, arguments)
+
+
+def request_at_group(url: str, operation: str, type: str, name: str, **arguments: str | float) -> Any:
+    """The result of one request, at the group of brokers that serves the queue or topic if it is not here.
+
+    Raises:
+        JMSError: as `request`.
+    """
+    try:
+        return request(url, operation, type, name, **arguments)
+    except JMSError as error:
+        group = group_elsewhere(url, name) if error.code == _NOT_FOUND else ""
+        if not group:
+            raise
+    return request(url_of_group(url, group), operation, type, name, **arguments)
+
+
+def group_elsewhere(url: str, address: str) -> str:
+    """The group that serves an address, if it is another one than that of the URL's brokers; else nothing."""
+    try:
+        told = request(url, "read", "group", addresses=json.dumps([address]))
+    except JMSError:
+        # A broker that knows of no groups, or has gone: what there was to say is said without.
+        return ""
+    return str(told["elsewhere"].get(address, ""))
+
+
+def url_of_group(url: str, group: str) -> str:
+    """The URL with which any broker sends a client to a group; without a group the URL itself."""
+    return f"{url}{'&' if '?' in url else '?'}vhost={quote(group, safe='')}" if group else url
 
 
 def rows(url: str, type: str, match: str = "") -> Iterator[dict[str, Any]]:

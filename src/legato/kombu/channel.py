@@ -14,7 +14,7 @@ from amqp.protocol import queue_declare_ok_t
 from kombu.transport import base
 
 from legato.client import AcknowledgeMode, Message, MessageConsumer, Session, Topic
-from legato.client.management import request
+from legato.client.management import request_at_group
 from legato.errors import InvalidDestinationError, JMSError
 from legato.kombu.bindings import DIRECT, FANOUT, TOPIC, TYPES, Binding, BindingTable
 from legato.kombu.connection import BrokerConnection
@@ -182,7 +182,7 @@ class Channel(base.StdChannel):  # type: ignore[misc]
     def _manage(self, operation: str, name: str, kind: str = "queue") -> Any:
         with translated():
             try:
-                return request(self.connection.uri, operation, kind, name)
+                return request_at_group(self.connection.uri, operation, kind, name)
             except JMSError as error:
                 if error.code is not None and error.code.isdecimal():
                     raise ChannelRefusedError(str(error), code=int(error.code)) from error

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from legato.client import Connection, ConnectionFactory, Message, Session
 from legato.client.aio import ConnectionFactory as AsyncConnectionFactory
 from legato.client.failover.uri import short_wait
-from legato.client.management import request
+from legato.client.management import request_at_group
 from legato.errors import InvalidDestinationError, JMSError, JMSSecurityError
 from legato.kombu.bindings import TYPES, Binding, BindingTable
 from legato.kombu.errors import BrokerAwayError, BrokerLostError, translated
@@ -159,8 +159,8 @@ class BrokerConnection:
     def _delete_topic(self, name: str) -> None:
         """Delete the topic of a transient queue, unless somebody else subscribes to it."""
         with contextlib.suppress(JMSError):
-            if request(self.uri, "read", "topic", name)["subscriptions"] == 0:
-                request(self.uri, "delete", "topic", name)
+            if request_at_group(self.uri, "read", "topic", name)["subscriptions"] == 0:
+                request_at_group(self.uri, "delete", "topic", name)
 
     # -- sending -----------------------------------------------------------------------------------------
 
@@ -185,7 +185,7 @@ class BrokerConnection:
             try:
                 _, sender = self._broadcasts or self._open_broadcasts()
                 if copies := copies_of(sender.table):
-                    sender.send(copies)
+                    sender.broadcast(copies)
             except JMSError as error:
                 if isinstance(error, JMSSecurityError) or (
                     self._broadcasts is not None and self._broadcasts[0].host is not None

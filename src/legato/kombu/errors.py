@@ -45,8 +45,9 @@ class ChannelRefusedError(ChannelError):  # type: ignore[misc]
 
 
 _OF_ONE_OPERATION = (InvalidDestinationError, InvalidSelectorError, JMSSecurityError, ResourceAllocationError)
-_CODES_OF_ONE_OPERATION = ("amqp:invalid-field", "amqp:resource-locked")
-"""Of refusals that have no class of their own: a name that no queue can have, a queue that is somebody else's."""
+_CODES_OF_ONE_OPERATION = ("amqp:invalid-field", "amqp:resource-locked", "amqp:link:redirect")
+"""Of refusals that have no class of their own: a name that no queue can have, a queue that is somebody else's, a
+transaction over queues of two groups of brokers."""
 
 
 @contextmanager

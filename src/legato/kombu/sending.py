@@ -7,7 +7,12 @@ import itertools
 from typing import Any, NamedTuple
 
 from legato.client import Connection, DeliveryMode, Destination, Message, Session
-from legato.errors import InvalidDestinationError, ResourceAllocationError, TransactionRolledBackError
+from legato.errors import (
+    IllegalStateError,
+    InvalidDestinationError,
+    ResourceAllocationError,
+    TransactionRolledBackError,
+)
 from legato.kombu.bindings import BindingTable
 from legato.kombu.envelope import Sending
 
@@ -19,6 +24,8 @@ is out of date. A queue that is deleted for good is made again by the message, a
 """
 
 
+_ELSEWHERE = "amqp:link:redirect"
+"""Code of the error that a transaction cannot span two groups of brokers."""
 _GONE = ("amqp:not-found", "amqp:resource-deleted")
 """Codes of a transaction that was rolled back because a destination was deleted."""
 
@@ -46,6 +53,8 @@ class Sender:
         self._session = connection.create_session()
         self._producer = self._session.create_producer()
         self._transacted: Session | None = None
+        self._is_spread = False
+        """Whether what many listen to was in several groups of brokers, over which there is no transaction."""
         self.table = BindingTable(self._session)
 
     def send(self, copies: list[MessageCopy]) -> None:
@@ -86,6 +95,23 @@ class Sender:
                     session.close()
                     raise
             return
+
+    def broadcast(self, copies: list[MessageCopy]) -> None:
+        """Send a transient message to whoever listens, in any group of brokers.
+
+        Raises:
+            JMSError: as `send`.
+        """
+        if not self._is_spread:
+            try:
+                return self.send(copies)
+            except IllegalStateError as error:
+                if error.code != _ELSEWHERE:
+                    raise
+                self._is_spread = True
+        for copy in copies:
+            self._send_one(*copy)
+        return None
 
     def _send_one(self, destination: Destination, message: Message, how: Sending) -> None:
         for _ in range(DELETIONS_MAX - 1):

@@ -13,9 +13,10 @@ import pyarrow.flight as flight
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from legato.bulk.requests import PLAN, PlannedPart, PlanRequest
+from legato.client.management import url_of_group
 from legato.errors import ConfigError
 from legato.quoting import quoted
-from legato.spark.connector.broker_groups import BrokerGroups, url_of_group
+from legato.spark.connector.broker_groups import BrokerGroups
 from legato.spark.connector.mistakes import told_at_once
 from legato.spark.connector.modes import why_no_batch
 from legato.spark.connector.offsets import Range, together

@@ -5,18 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable
 from typing import Any
-from urllib.parse import quote
 
 from legato.client.failover.uri import parse_uri
+from legato.client.management import url_of_group
 from legato.spark.connector.requests import Requests
 
 _ADDRESSES_MAX = 1000
 """Of one request."""
-
-
-def url_of_group(url: str, group: str) -> str:
-    """The URL with which any broker sends a client to a group; without a group the URL itself."""
-    return f"{url}{'&' if '?' in url else '?'}vhost={quote(group, safe='')}" if group else url
 
 
 class BrokerGroups:

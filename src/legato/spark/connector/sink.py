@@ -18,8 +18,9 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from pyspark.sql.types import StructType
 
 from legato.bulk.requests import PutRequest, StageOptions
+from legato.client.management import url_of_group
 from legato.failpoints import DrillOrders, SinkPoint
-from legato.spark.connector.broker_groups import BrokerGroups, url_of_group
+from legato.spark.connector.broker_groups import BrokerGroups
 from legato.spark.connector.mistakes import told_at_once
 from legato.spark.connector.options import SinkOptions
 from legato.spark.connector.reading import bulk_client, retried

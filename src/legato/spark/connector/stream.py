@@ -27,9 +27,9 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
+from legato.client.management import url_of_group
 from legato.errors import ConfigError, JMSError
 from legato.spark.connector.assignments import Limits, Places
-from legato.spark.connector.broker_groups import url_of_group
 from legato.spark.connector.mistakes import told_at_once
 from legato.spark.connector.modes import why_no_stream
 from legato.spark.connector.offsets import Offset, Range, cut, ordered, told
