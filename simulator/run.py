@@ -315,7 +315,7 @@ class Simulation:
         self.history.check_step()
         if self._failure is not None:
             raise self._failure
-        if self.disk.committed_upto != self._looked_at and self.kernel.steps % LOOKED_AT_EVERY_STEPS == 0:
+        if self.kernel.steps % LOOKED_AT_EVERY_STEPS == 0 and self.disk.committed_upto != self._looked_at:
             self._look()
 
     def _look(self) -> None:
