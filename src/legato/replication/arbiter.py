@@ -43,10 +43,12 @@ from legato.replication.replica_status import Activity, LogServerStatus, Replica
 from legato.replication.versions import EpochVersions
 from legato.replication.waiting import Waiting
 from legato.store.commit_records import AnyRecord, Beat, CommitRecord, EpochRecord, encode_epoch
+from legato.store.environment import DATA_NAME
 from legato.store.lmdb import LmdbStore
 
 log = logging.getLogger("legato.replication")
 
+REMOVED = "start this broker again, and it takes its content from the log, or from a copy of another broker's store"
 NOBODY = -1
 """In place of the process of a primary on another machine."""
 STARTED = "start"
@@ -187,7 +189,7 @@ class LogArbiter:
     def still_mine(self) -> bool:
         """See `Arbiter.still_mine`."""
         commits = self.commits
-        return commits is not None and not commits.lost
+        return commits is not None and not commits.lost and self._failure is None
 
     def sure_for_s(self) -> float:
         """For how long this primary may answer without hearing from the log; not positive if it may not."""
@@ -364,10 +366,26 @@ class LogArbiter:
 
     def _note_look(self, trouble: str) -> None:
         """The log's servers were looked at: what was wrong with that, or nothing."""
+        if self._is_removed() and not self._closed:
+            if self._failure is None:
+                self._fail(StoreError(f"{self._directory}/{DATA_NAME} was removed: {REMOVED}"))
+            return
         if trouble and not self._closed:
             self.waiting.begin(LOOKING, trouble)
         else:
             self.waiting.end(LOOKING)
+
+    def _is_removed(self) -> bool:
+        """Whether the file of the store is there no more: what is written to it is gone with this process."""
+        if self._directory is None:
+            return False
+        try:
+            os.stat(self._directory / DATA_NAME)
+        except FileNotFoundError:
+            return True
+        except OSError:
+            pass
+        return False
 
     def _seeded(self, error: LogTrimmedError) -> bool:
         """Whether there is another store, which the log reaches back to, or may be as soon as the log answers."""

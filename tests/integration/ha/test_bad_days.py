@@ -66,6 +66,25 @@ def assert_same_content(group: Group) -> None:
     eventually(lambda: len({content_digest(broker.store) for broker in brokers}) == 1, "a replica does not follow")
 
 
+@pytest.mark.parametrize("wiped", [0, 1], ids=["primary", "backup"])
+def test_a_broker_whose_directory_is_removed_while_it_runs_ends_and_comes_back_from_the_log(
+    group: Group, wiped: int
+) -> None:
+    """It went on: a backup had all records, as it said, and lost them with its process; a primary told no status."""
+    brokers = [group.start("a", "active"), group.start("b", "backup")]
+    sent = send(group, 0, 3)
+    lost, other = brokers[wiped], brokers[1 - wiped]
+    shutil.rmtree(lost.store)
+    lost.wait_for_role("ended")
+    logged = lost.log.read_text()
+    assert f"{lost.store / 'data.mdb'} was removed: start this broker again" in logged
+    assert "Traceback" not in logged
+    other.wait_for_role("active")
+    lost.start().wait_for_role("backup")
+    assert received(group.url) == sent
+    assert_same_content(group)
+
+
 def test_a_wiped_broker_seeds_itself_from_a_backup_where_the_log_does_not_reach_back(
     group: Group, tmp_path: Path
 ) -> None:

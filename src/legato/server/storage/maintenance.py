@@ -53,7 +53,10 @@ class Upkeep:
 
     def check_room(self) -> None:
         """Find out whether there is room."""
-        usage = self._store.usage()
+        try:
+            usage = self._store.usage()
+        except FileNotFoundError:
+            return  # The store's directory was removed: who looks after the lock finds that, and the reign ends.
         reserve = self._section.free_disk_reserve_bytes
         if not usage.reserved:
             full = (
