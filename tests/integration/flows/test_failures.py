@@ -48,6 +48,27 @@ def test_the_dead_letter_of_a_flow_is_the_brokers_own_and_says_all_that_is_known
     assert "Python" in str(said["legato_versions"])
 
 
+def test_a_call_of_what_no_queue_can_be_named_like_is_not_tried_again(
+    make_flows: Callable[..., Flows], calm_pair: BrokerPair, prefix: str
+) -> None:
+    """The stage ran for each attempt, and the broker refused the same name each time."""
+    flows = make_flows(policy=Policy(concurrency=1))
+    runs: list[str] = []
+
+    @flows.terminator("Orders.call")
+    def call(context: Context[None], item: str) -> None:
+        runs.append(item)
+        context.send_message("Prices\n", item)
+
+    flows.start()
+    flows.send("Orders.call", "tea", trace_id="order:2")
+    said = dead_letter(calm_pair.url, f"{prefix}Orders.call").properties
+    assert str(said["JMS_LEGATO_EXCEPTION"]).startswith(
+        "IllegalCallFlowError: 'Prices\\n' cannot be called: The producer"
+    )
+    assert runs == ["tea"]
+
+
 def test_what_is_no_flows_message_is_a_dead_letter_at_once(
     make_flows: Callable[..., Flows], calm_pair: BrokerPair, prefix: str
 ) -> None:

@@ -239,16 +239,25 @@ class Sender:
         """
         to = destination_of(outgoing.envelope.to, outgoing.reach, self._prefix)
         try:
-            self._send(outgoing, to, once)
+            try:
+                self._send(outgoing, to, once)
+            except InvalidDestinationError:
+                if not self._forget(to):
+                    raise
+                # It was deleted since. It may be there again, or be made by this; but not if that fails, too.
+                self._send(outgoing, to, once)
         except InvalidDestinationError:
-            if (known := self._producers.pop(to, None)) is not None:
-                # It was deleted since. It may be there again, or be made by this.
-                known.close()
-                self.send(outgoing, once=once)
-            elif outgoing.reach is Reach.ADDRESS:
-                logger.info("Flow %s: nobody waits for its reply any more.", quoted(outgoing.envelope.trace_id))
-            else:
+            self._forget(to)
+            if outgoing.reach is not Reach.ADDRESS:
                 raise
+            logger.info("Flow %s: nobody waits for its reply any more.", quoted(outgoing.envelope.trace_id))
+
+    def _forget(self, to: Destination) -> bool:
+        """Close the producer of a destination that was deleted; whether there was one."""
+        producer = self._producers.pop(to, None)
+        if producer is not None:
+            producer.close()
+        return producer is not None
 
     def _send(self, outgoing: Outgoing, to: Destination, once: bool) -> None:
         envelope = outgoing.envelope

@@ -6,10 +6,13 @@ from collections.abc import Sequence
 
 from legato.client import Session
 from legato.clock import Clock
-from legato.errors import TransactionRolledBackError
+from legato.errors import IllegalCallFlowError, JMSError, TransactionRolledBackError
 from legato.flows.model.envelope import Outgoing
 from legato.flows.model.wire import Sender
 from legato.flows.stages.records import Recorder, RunRecord
+
+_INVALID_FIELD = "amqp:invalid-field"
+"""Code of the refusal of a name, or of something else in a message, that no broker takes."""
 
 
 class SessionMessaging:
@@ -38,7 +41,13 @@ class SessionMessaging:
     def send(self, outgoing: Sequence[Outgoing], *, once: bool = False) -> None:
         self.sent = self.sent or bool(outgoing)
         for one in outgoing:
-            self._sender.send(one, once=once)
+            try:
+                self._sender.send(one, once=once)
+            except JMSError as error:
+                if error.code != _INVALID_FIELD:
+                    raise
+                # As with a name that no queue can have: it would be refused at each attempt.
+                raise IllegalCallFlowError(f"{one.envelope.to!r} cannot be called: {error}") from error
 
     def check(self) -> None:
         if self._session.transaction_doomed:
