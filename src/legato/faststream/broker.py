@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from types import TracebackType
-from typing import Any
+from typing import Any, cast
 
 from fast_depends import dependency_provider
 from faststream._internal.broker import BrokerUsecase
@@ -116,6 +117,10 @@ class LegatoBroker(LegatoRegistrator, BrokerUsecase[Delivery, Connection, Legato
         if "close_timeout_s=" not in uri:
             given.setdefault("close_timeout_s", CLOSE_TIMEOUT_S)
         self._factory = ConnectionFactory(uri, **given)
+        # A connection that is gone for good was tried again for as long as the URL says: its successor is tried once.
+        once: ConnectionOptions = {**given, "connect_attempts": 1}
+        self._successors = ConnectionFactory(uri, **once)
+        self._renewing = asyncio.Lock()
         self._login = secure
         self._stopped = False
 
@@ -128,7 +133,30 @@ class LegatoBroker(LegatoRegistrator, BrokerUsecase[Delivery, Connection, Legato
         connection = await self._factory.create_connection(user, password)
         connection.start()
         self.config.broker_config.connect(connection)
+        self._renewing = asyncio.Lock()
+        cast(LegatoProducer, self.config.broker_config.producer).renew = self._renew
         return connection
+
+    async def _renew(self) -> None:
+        """Connect anew if the connection is gone for good: who publishes is not told of that for ever.
+
+        Raises:
+            JMSError: no broker lets us in; the next call tries again.
+        """
+        async with self._renewing:
+            former = self._connection
+            if former is None or former.lost is None:
+                return
+            user, password = self._login
+            connection = await self._successors.create_connection(user, password)
+            connection.start()
+            if self._connection is not former:
+                await connection.close()  # The broker was stopped meanwhile.
+                return
+            self._connection = connection
+            self.config.broker_config.connect(connection)
+            with suppress(JMSError):
+                await former.close()
 
     async def start(self) -> None:
         """Connect, and begin to receive; returns early if it is stopped meanwhile.
@@ -172,8 +200,11 @@ class LegatoBroker(LegatoRegistrator, BrokerUsecase[Delivery, Connection, Legato
         if self._connection is None:
             return False
         try:
-            async with asyncio.timeout(timeout), self._connection.create_session() as session:
-                await (await session.create_temporary_queue()).delete()
+            async with asyncio.timeout(timeout):
+                if not self.subscribers:
+                    await self._renew()  # Subscribers have ended with their connection, which is to be seen.
+                async with self._connection.create_session() as session:
+                    await (await session.create_temporary_queue()).delete()
         except JMSSecurityError:
             return True  # To refuse it is an answer.
         except (JMSError, TimeoutError):

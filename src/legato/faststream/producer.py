@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -61,6 +61,8 @@ class LegatoProducer(ProducerProto[LegatoPublishCommand]):
         self._decoder = ParserComposition(decoder, decode)
         self.codec: CodecProto = DefaultCodec()
         self.serializer: Any = None
+        self.renew: Callable[[], Awaitable[None]] | None = None
+        """Has the connection made anew; it is called if that is gone for good."""
         self._connection: Connection | None = None
         self._idle: list[tuple[Session, MessageProducer]] = []
         self._room = asyncio.Semaphore(SESSIONS_MAX)
@@ -72,6 +74,7 @@ class LegatoProducer(ProducerProto[LegatoPublishCommand]):
     def connect(self, connection: Connection, serializer: Any, codec: CodecProto | None) -> None:
         """Send by a connection from now on."""
         self._connection, self.serializer = connection, serializer
+        self._idle.clear()
         self.codec = codec or DefaultCodec()
         self._room = asyncio.Semaphore(SESSIONS_MAX)
 
@@ -140,9 +143,19 @@ class LegatoProducer(ProducerProto[LegatoPublishCommand]):
             raise IncorrectState("The broker is not connected: call connect() or start() first.")
         return self._connection
 
+    async def _usable(self) -> Connection:
+        """The connection, which is another one if that before is gone for good.
+
+        Raises:
+            JMSError: then no broker lets us in.
+        """
+        if self._connected.lost is not None and self.renew is not None:
+            await self.renew()
+        return self._connected
+
     @asynccontextmanager
     async def _producer(self) -> AsyncIterator[MessageProducer]:
-        connection = self._connected
+        connection = await self._usable()
         async with self._room:
             if self._idle:
                 session, producer = self._idle.pop()
@@ -158,6 +171,7 @@ class LegatoProducer(ProducerProto[LegatoPublishCommand]):
     async def _replies_without(self, name: str) -> _Replies:
         """A queue for replies where nobody waits for one with this correlation id."""
         while True:
+            await self._usable()
             for replies in self._replies:
                 if name not in replies.waiting:
                     return replies

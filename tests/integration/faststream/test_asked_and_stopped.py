@@ -174,3 +174,29 @@ def test_a_broker_that_refuses_temporary_queues_is_there(tmp_path: Path) -> None
 
     with server(store, "--config", str(tmp_path / "legato.toml")) as few:
         told(story)
+
+
+def test_who_only_publishes_connects_anew_after_the_connection_was_given_up(tmp_path: Path) -> None:
+    """Each publication raised the same for ever, with a broker that had been there again for long."""
+
+    async def story() -> None:
+        with server(tmp_path / "store") as first:
+            port = first.port
+            service = LegatoBroker(f"amqp://127.0.0.1:{port}?reconnect_attempts=1")
+            await service.connect()
+            await service.publish("before", "orders")
+            first.kill()
+        with pytest.raises(JMSError):
+            await service.publish("lost", "orders")
+        with pytest.raises(JMSError, match="No broker can be reached"):
+            await service.publish("nobody is there", "orders")
+        assert not await service.ping()
+        with server(tmp_path / "store", port=port):
+            assert await service.ping()
+            await asyncio.gather(*(service.publish("after", "orders") for _ in range(3)))
+            with pytest.raises(TimeoutError, match="No reply"):
+                await service.request("who answers?", "nobody", timeout=0.1)
+            assert management.request(f"amqp://127.0.0.1:{port}", "read", "queue", "orders")["depth"] == 4
+            await service.stop()
+
+    told(story)
