@@ -65,6 +65,15 @@ def test_no_backup_claims_a_log_that_takes_nothing_while_its_primary_lives(
     eventually(lambda: any(each.role.startswith("active epoch=2") for each in (first, second)), "nobody serves")
 
 
+def test_a_store_of_a_group_that_is_served_without_its_log_says_so(group: Group) -> None:
+    """It confirmed what nobody else has, and said nothing: `--replicate` was forgotten."""
+    group.start("a", "active").stop()
+    alone = Server(group.brokers["a"].store).start()
+    alone.wait_for_role("active")
+    alone.wait_for_log("came from a replicated log, and this broker serves without one (--replicate)")
+    alone.kill()
+
+
 def when(broker: Server, said: str) -> str:
     """The time of the first line with those words in its log."""
     return next(line.split()[0] for line in broker.log.read_text().splitlines() if said in line)
