@@ -35,6 +35,10 @@ DROPPED = (
     "the log has forgotten what comes behind its last record: copy another broker's store to it (legato replica seed), "
     "or remove it with legato replica forget if it is gone for good"
 )
+SAME_ADDRESS = (
+    "another broker of the group says that it is at the address of this one, so that nobody misses it, or hears that "
+    "this one lives: give each broker an address of its own (replication.advertise, or server.listen)"
+)
 FALLS_BEHIND = (
     "it lacks more than half of what the log may keep (replication.log_bytes): when the log forgets what it lacks, "
     "another broker's store has to be copied to it"
@@ -75,6 +79,8 @@ class Registration:
         self._read_s = 0.0
         self._failures = 0
         self._told: set[tuple[str, str]] = set()
+        self._met_s = -AWAY_S
+        """When another broker was found to have our address."""
         self._closed = threading.Event()
         self._turn = threading.Lock()
         self._thread = threading.Thread(target=self._run, name="legato-register", daemon=True)
@@ -124,6 +130,7 @@ class Registration:
             if self._leads():
                 self._others = self._register.entries(TIMEOUT_S)
                 self._read_s = time.monotonic()
+                self._meet()
                 self._tell()
         except LogError as error:
             self._failures += 1
@@ -135,7 +142,8 @@ class Registration:
             log.exception("! the register cannot be used: %r", error)
             self.trouble = f"brokers cannot use the register of their replicas: an unforeseen error: {error!r}"
             return False
-        self._failures, self.trouble = 0, ""
+        self._failures = 0
+        self.trouble = SAME_ADDRESS if time.monotonic() - self._met_s < AWAY_S else ""
         return True
 
     def _say(self) -> None:
@@ -148,6 +156,15 @@ class Registration:
                     return
                 self._register.say(entry, TIMEOUT_S)
             self._said, self._said_s = entry, time.monotonic()
+
+    def _meet(self) -> None:
+        """See whether another broker has written over what this primary said of itself."""
+        said = self._said
+        for each in self._others:
+            if said is not None and each.entry.listen == said.listen and each.entry.state != said.state:
+                if time.monotonic() - self._met_s >= AWAY_S:
+                    log.warning("! %s (%s)", SAME_ADDRESS, quoted(said.listen))
+                self._met_s = time.monotonic()
 
     def _tell(self) -> None:
         """Log what is wrong with backups, once."""

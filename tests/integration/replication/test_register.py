@@ -20,11 +20,11 @@ from legato.replication.log import LogHealth
 from legato.replication.memory import MemoryServers
 from legato.replication.nats import NatsSettings, open_register
 from legato.replication.register import Entry, Register, Registered
-from legato.replication.registration import AWAY, AWAY_S, DROPPED, FALLS_BEHIND, backup_statuses
+from legato.replication.registration import AWAY, AWAY_S, DROPPED, FALLS_BEHIND, SAME_ADDRESS, backup_statuses
 from legato.store.content_digest import content_digest
 from tests.support.forked_process import run_legato
 from tests.support.replicated import Group, eventually
-from tests.support.server import Server
+from tests.support.server import Server, free_port
 
 TIMEOUT_S = 60.0
 
@@ -81,6 +81,20 @@ def test_a_word_that_was_taken_back_with_tools_of_nats_does_not_count(servers: L
     register._connection.call(lambda: register._connection.request(subject, b"", TIMEOUT_S, deleted), TIMEOUT_S)
     assert not register.may_begin(TIMEOUT_S)
     register.close()
+
+
+def test_a_primary_says_that_another_broker_has_its_address(group: Group) -> None:
+    """As of two machines with one file: each wrote over what the other said, and no status named the backup."""
+    place = f"127.0.0.1:{free_port()}"
+    first = group.add("a", "--advertise", place).start()
+    first.wait_for_role("active")
+    assert SAME_ADDRESS not in ask(group.url)["replication"]["trouble"]
+    second = group.add("b", "--advertise", place).start()
+    second.wait_for_role("backup")
+    first.wait_for_log(SAME_ADDRESS)
+    eventually(lambda: SAME_ADDRESS in ask(group.url)["replication"]["trouble"], "the status does not say it")
+    second.stop()
+    eventually(lambda: SAME_ADDRESS not in ask(group.url)["replication"]["trouble"], "the status still says it")
 
 
 def test_who_lost_its_store_is_not_taken_for_one_that_never_had_any(register: Register) -> None:

@@ -11,6 +11,7 @@ import nats
 import pytest
 from nats.aio.msg import Msg
 
+from legato.errors import LogAccessError
 from legato.processes.log_servers import LogServers
 from legato.replication.log import BEGINNING
 from legato.replication.nats import NatsSettings, open_log
@@ -79,4 +80,22 @@ def test_a_claim_waits_while_nobody_serves_the_question_when_servers_write(
         for server in silent.servers:
             server._signal(signal.SIGHUP)
         claimed.result(2 * WAIT_S)
+        log.close()
+
+
+def test_what_the_login_may_not_do_is_said() -> None:
+    """It was told of an election, of no quorum or of a slow network, however long one waited."""
+    group = "orders"
+    denied = f"permissions: {{publish: {{deny: [legato.log.{group}]}}}}"
+    with log_servers(start=False) as servers:
+        for server in servers.servers:
+            file = server.directory / "nats-server.conf"
+            text = file.read_text()
+            assert text.count('password: ""') == 1
+            server.configure(text.replace('password: ""', f'password: "", {denied}'))
+        servers.start()
+        log = open_log(NatsSettings(servers.url, group))
+        with pytest.raises(LogAccessError, match=rf"refuses .*[Pp]ublish to .*legato\.log\.{group}"):
+            log.claim(b"epoch", BEGINNING, timeout_s=10.0)
+        assert log.last() == 0
         log.close()

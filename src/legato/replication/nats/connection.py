@@ -33,6 +33,8 @@ PINGS_UNANSWERED_MAX = 2
 BACKOFF_S = (0.05, 0.1, 0.2, 0.5, 1.0)
 MESSAGE_BYTES_MIN = 16 << 10
 """Of the largest message that a server takes. A record is split into no more than `envelopes.PARTS_MAX`."""
+DENIALS_MAX = 100
+"""Some are of subjects with random names."""
 CLOSE_S = 5.0
 CLIENT_CLOSE_S = 0.3
 
@@ -65,6 +67,8 @@ class Connection:
         self._passes = 0
         self._said: dict[str, LogAccessError | str] = {}
         """What each server said, or why it said nothing, in this pass over all of them."""
+        self._denied: dict[str, LogAccessError] = {}
+        """What the server that is connected does not let this login do, by its words."""
         self._asking: set[asyncio.Future[Msg]] = set()
         self._leaving: set[asyncio.Future[None]] = set()
         ready = threading.Event()
@@ -157,9 +161,12 @@ class Connection:
         asking.add_done_callback(lambda asked: asked.cancelled() or asked.exception())
         try:
             # No time-out cancels it: the client subscribes to answers with its first request, or is deaf ever after.
-            return await asyncio.shield(asking)
+            answer = await asyncio.shield(asking)
+            self._denied = {said: error for said, error in self._denied.items() if not _is_of(subject, said)}
+            return answer
         except asyncio.CancelledError:
             if client is self._client:  # else the connection was lost, and nobody will answer
+                self._refuse_denied(subject)
                 raise
             raise self.unanswered() from None
         except NoRespondersError:
@@ -173,9 +180,16 @@ class Connection:
                 "set max_payload alike on all"
             ) from None
         except (TimeoutError, Error, OSError):
+            self._refuse_denied(subject)
             raise self.unanswered() from None
         finally:
             self._asking.discard(asking)
+
+    def _refuse_denied(self, subject: str) -> None:
+        """Raise what a server said of a request that was not answered, if it said that it may not be made."""
+        for said, error in self._denied.items():
+            if _is_of(subject, said):
+                raise type(error)(str(error))
 
     def _leave(self, client: Client) -> None:
         """Have a client closed, so that another server is looked for."""
@@ -266,6 +280,8 @@ class Connection:
         async with self._changed:
             self._client = client
             self._changed.notify_all()
+        if client is None:
+            self._denied.clear()
         for asking in list(self._asking):
             asking.cancel()
 
@@ -301,6 +317,8 @@ class Connection:
             self._said[address] = said = self._explained(address, error)
             if isinstance(said, LogAccessError):
                 self._trouble = said
+                if len(self._denied) < DENIALS_MAX:
+                    self._denied[str(error).lower()] = said
 
         await client.connect(
             servers=address,
@@ -382,6 +400,11 @@ def _credentials(file: Path) -> RawCredentials:
     if not all(f"BEGIN {part}-----\n" in text for part in ("NATS USER JWT", "USER NKEY SEED")):
         raise ValueError("no credentials")
     return RawCredentials(text)
+
+
+def _is_of(subject: str, said: str) -> bool:
+    """Whether a server says something of a subject."""
+    return f'"{subject.lower()}"' in said
 
 
 async def _until_closed(client: Client, closed: asyncio.Event) -> None:
