@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from legato.cli import main
+from legato.cli.output import beside
 from legato.testing import BrokerPair, broker_pair
 from tests.support.forked_process import run_legato
 from tests.support.server import free_port
@@ -189,6 +191,38 @@ def test_a_broker_of_a_group_does_not_serve_alone_for_want_of_a_log(tmp_path: Pa
         assert answer.returncode == 2
         assert sentence in answer.stderr
     assert not (tmp_path / "store").exists()
+
+
+def test_a_store_for_which_there_are_no_addresses_names_the_setting(tmp_path: Path) -> None:
+    serve = f"{shlex.quote(sys.executable)} -m legato.cli serve --listen 127.0.0.1:9 --store"
+    limited = f"ulimit -v 6000000; exec {serve} {shlex.quote(str(tmp_path / 'store'))}"
+    answer = subprocess.run(["bash", "-c", limited], capture_output=True, text=True, check=False)
+    assert answer.returncode == 1
+    assert "store.map_bytes" in answer.stderr
+    assert "Traceback" not in answer.stderr
+
+
+def test_a_password_file_is_utf_8_in_any_locale(tmp_path: Path) -> None:
+    (password := tmp_path / "password").write_text("geheimnisträger\n", encoding="utf-8")
+    password.chmod(0o600)
+    store = tmp_path / "store"
+    store.mkdir(mode=0o700)
+    add = ["user", "add", "ann", "--store", str(store), "--password-file", str(password)]
+    ascii_only = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    answer = subprocess.run(
+        [sys.executable, "-m", "legato.cli", *add],
+        env=os.environ | ascii_only,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (answer.returncode, answer.stderr) == (0, "")
+
+
+def test_a_file_is_written_first_under_a_name_that_nobody_foresees(tmp_path: Path) -> None:
+    first, second = beside(tmp_path / "messages.arrow"), beside(tmp_path / "messages.arrow")
+    assert first != second
+    assert first.parent == second.parent == tmp_path
 
 
 def test_a_mistyped_source_of_a_copy_leaves_no_directory_behind(tmp_path: Path) -> None:

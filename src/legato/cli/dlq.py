@@ -219,14 +219,14 @@ def reissue(
     trace: TraceOption = "",
     limit: LimitOption = 0,
     to: Annotated[
-        str,
+        str | None,
         typer.Option(
             "--to",
             help="Send them here instead of where they came from: a queue, or topic://NAME.",
             metavar="ADDRESS",
             show_default=False,
         ),
-    ] = "",
+    ] = None,
     per_second: Annotated[
         float,
         typer.Option("--per-second", help="At most N messages a second; 0: no limit.", min=0, callback=finite),
@@ -250,20 +250,23 @@ def reissue(
     from legato.administration import dead_letters
 
     _check_some(names, all_of_them, cause, trace)
+    if to == "":
+        raise typer.BadParameter("--to names no queue; leave it away to send them back to where they came from")
+    destination = to or ""
     source = dead_letters.find_queue(url, queue)
     moved = gone = there = 0
     found = stays = False
     for lot in _lots(url, source, names, cause, trace, limit):
         found = True
-        going, staying = _partition(lot, to, force=force)
+        going, staying = _partition(lot, destination, force=force)
         stays = stays or bool(staying)
         for letter, why in staying:
             say(f"{quoted(letter.called)} stays: {why}", err=True)
         if dry_run:
             for letter in going:
-                say(f"{quoted(letter.called)} would go to {to or quoted(letter.origin)}: {_reason(letter)}")
+                say(f"{quoted(letter.called)} would go to {destination or quoted(letter.origin)}: {_reason(letter)}")
             continue
-        for done in dead_letters.move(url, going, to=to, per_second=per_second):
+        for done in dead_letters.move(url, going, to=destination, per_second=per_second):
             moved, gone, there = moved + done.moved, gone + done.gone, there + done.there
     if dry_run:
         return

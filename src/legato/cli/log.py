@@ -181,6 +181,9 @@ def restore(
     settings = login.settings(servers, group)
     if not store.is_dir():  # the lock would make it
         raise StoreError(f"there is no store in {store}")
+    compared = [path.resolve() for path in (store, *(other or ()))]
+    if twice := [path for path in compared if compared.count(path) > 1]:
+        raise StoreError(f"{twice[0]} is named twice: --other is for each of the other brokers")
     others: list[Evidence] = [evidence(path) for path in other or ()]
     lock = hold_directory(store)
     try:

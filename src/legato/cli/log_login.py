@@ -119,7 +119,11 @@ def _telling_of_a_wait(timeout_s: float) -> Iterator[None]:
 
 
 def _first_line(file: Path) -> str:
+    from legato.errors import ConfigError
     from legato.server.config.secret_files import refuse_readable
 
     refuse_readable(file, "The file with a secret")
-    return file.read_text().partition("\n")[0]
+    try:
+        return file.read_text(encoding="utf-8").partition("\n")[0]
+    except UnicodeDecodeError:
+        raise ConfigError(f"The file with a secret, {file}, is not text in UTF-8.") from None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -54,6 +55,11 @@ def naming(file: Path, temporary: Path) -> Iterator[None]:
         if error.errno not in _OF_DISKS or error.filename not in (None, str(temporary)):
             raise
         raise ConfigError(f"{file} cannot be written: {error.strerror}.") from None
+
+
+def beside(output: Path) -> Path:
+    """The name of a file to be written in the same directory first. Nobody can foresee it, and put a link there."""
+    return output.with_name(f".{output.name}.{secrets.token_hex(8)}.writing")
 
 
 def replaceable(output: Path) -> Path:

@@ -19,7 +19,7 @@ from typing import IO, TYPE_CHECKING, Any
 from rich.table import Table
 from rich.text import Text
 
-from legato.cli.output import naming, replaceable, say, say_json
+from legato.cli.output import beside, naming, replaceable, say, say_json
 from legato.errors import ConfigError
 from legato.quoting import one_line
 from legato.terminal import Terminal, add_row
@@ -56,7 +56,7 @@ def write_answer(
     elif output is None:
         _print(form, schema, batches, rows_max)
     else:
-        with _replacing(output) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
+        with _replacing(output) as temporary, temporary.open("x", newline="", encoding="utf-8") as file:
             if form == "table":
                 _table(schema, batches, 0, Terminal(file=file, width=_WIDE))
             else:
@@ -219,7 +219,7 @@ def _replacing(output: Path) -> Iterator[Path]:
     output = replaceable(output)
     if not output.parent.is_dir():
         raise ConfigError(f"There is no directory {output.parent} to write {output.name} into.")
-    temporary = output.with_name(f".{output.name}.{os.getpid()}.writing")
+    temporary = beside(output)
     try:
         with naming(output, temporary):
             yield temporary

@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import IO, Any, BinaryIO, Protocol
 
-from legato.cli.output import naming, replaceable
+from legato.cli.output import beside, naming, replaceable
 from legato.client import BytesMessage, Message
 from legato.client.messages.portable import as_plain, from_plain
 from legato.errors import ConfigError, MessageFormatError
@@ -62,9 +62,9 @@ def writing(path: Path, form: str) -> Iterator[Writer]:
     target = replaceable(path)
     if not target.parent.is_dir():
         raise ConfigError(f"There is no directory {path.parent} to write {path.name} into.")
-    temporary = target.with_name(f".{target.name}.{os.getpid()}.writing")
+    temporary = beside(target)
     try:
-        opened = temporary.open("wb")
+        opened = temporary.open("xb")
     except OSError as error:
         raise ConfigError(f"{path} cannot be written: {error.strerror}.") from None
     try:

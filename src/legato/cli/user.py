@@ -273,7 +273,7 @@ def _password(name: str, file: Path | None) -> str:
 
         refuse_readable(file, "The password file")
         try:
-            text = file.read_text()
+            text = file.read_text(encoding="utf-8")
         except UnicodeDecodeError:
             raise ConfigError(f"The password file {file} is not text in UTF-8.") from None
         except OSError as error:

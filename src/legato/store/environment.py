@@ -394,6 +394,11 @@ def lmdb_errors(doing: str) -> Iterator[None]:
         raise StoreFullError(f"{doing}: the map is full; enlarge store.map_bytes") from error
     except lmdb.VersionMismatchError as error:
         raise StoreFormatError(f"{doing} was written by a version of LMDB that we do not know: {error}") from error
+    except lmdb.MemoryError as error:
+        raise StoreError(
+            f"{doing}: {error}. Addresses for all of store.map_bytes are taken at once: set it lower, or let the "
+            "process have more (ulimit -v)"
+        ) from error
     except _CORRUPT as error:
         raise StoreCorruptError(f"{doing} is damaged ({error}); {RESTORE}") from error
     except lmdb.Error as error:

@@ -123,6 +123,8 @@ def test_a_reissue_moves_what_is_meant_back_with_its_id_past_the_duplicate_windo
     first, *_ = [json.loads(line) for line in dlq("list", name, "--json").stdout.splitlines()]
     assert f"would go to {name}" in dlq("reissue", name, first["id"], "--dry-run").stdout
     assert waiting(calm_pair.url, name) == []
+    assert "--to names no queue" in dlq("reissue", name, "--all", "--to", "", code=2).stderr
+    assert waiting(calm_pair.url, name) == []
     assert dlq("reissue", name, first["id"]).stdout == "reissued 1 dead letter\n"
     [back] = waiting(calm_pair.url, name)
     assert (back.body, back.message_id, back.delivery_count) == ("one", first["id"], 1)

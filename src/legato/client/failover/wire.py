@@ -276,7 +276,7 @@ def _password(login: Login) -> str | None:
 
 def _content(file: Path) -> str:
     """The text of a file that somebody may be writing just now."""
-    text = file.read_text()
+    text = file.read_text(encoding="utf-8")
     if not text:
         raise ValueError(f"{file} is empty")
     return text
