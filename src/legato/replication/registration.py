@@ -163,7 +163,7 @@ class Registration:
         for each in self._others:
             if said is not None and each.entry.listen == said.listen and each.entry.state != said.state:
                 if time.monotonic() - self._met_s >= AWAY_S:
-                    log.warning("! %s (%s)", SAME_ADDRESS, quoted(said.listen))
+                    log.warning("! %s (%s)", sentence(SAME_ADDRESS), quoted(said.listen))
                 self._met_s = time.monotonic()
 
     def _tell(self) -> None:

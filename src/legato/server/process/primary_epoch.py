@@ -67,7 +67,7 @@ class EpochEnding(StrEnum):
 
 
 ALONE = (
-    "! the last commit of this store came from a replicated log, and this broker serves without one (--replicate): if "
+    "the last commit of this store came from a replicated log, and this broker serves without one (--replicate): if "
     "others of its group serve, stop it; nobody else has what it confirms, and its store follows that log no more"
 )
 
@@ -158,7 +158,7 @@ class PrimaryEpoch:
             self._check_ledger(store, takeover)
             commits = self._replica.commits if self._replica is not None else None
             if self._replica is None and store.meta().applied is not None:
-                log.warning(ALONE)
+                log.warning("! %s", sentence(ALONE))
             begin_epoch = (commits or store).begin_epoch
             meta = await self._when_there_is_room(
                 lambda: begin_epoch(config.advertised, self._clock.now_us()), self._say_who_writes
