@@ -153,7 +153,7 @@ class Channel(base.StdChannel):  # type: ignore[misc]
         if passive:
             return self._look(name)
         binding = Binding(name, "", name, DIRECT, exclusive or auto_delete, _ttl_ms(arguments))
-        if self.connection.declared.get(name) != binding:
+        if self.connection.declared.get(name) != binding or self.connection.may_have_lost(name):
             with self.connection.table() as table:
                 table.add(binding)
             if binding.transient:

@@ -141,6 +141,10 @@ class BrokerConnection:
         """Whether it keeps a transient queue alive."""
         return self._receiving is not None and self._receiving.keeps(queue_name)
 
+    def may_have_lost(self, queue_name: str) -> bool:
+        """Whether a transient queue that it keeps alive may have been deleted since, by anyone."""
+        return self._receiving is not None and self._receiving.may_have_lost(queue_name)
+
     def let_go(self, gone: Callable[[Binding], bool]) -> None:
         """Bindings of transient queues are to be removed: renew them no longer."""
         with self._used():

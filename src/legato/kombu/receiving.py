@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 from legato.client import AcknowledgementOutcome, AcknowledgeMode, DeliveryMode, Message, Topic
 from legato.client.aio import Connection, ConnectionFactory, MessageConsumer, Session
-from legato.errors import JMSError
+from legato.errors import InvalidDestinationError, JMSError
 from legato.kombu.bindings import LEASE_S, TABLE, Binding, lease_ms, row_of
 from legato.quoting import quoted, sentence
 
@@ -317,7 +317,10 @@ class Receiving:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="legato kombu", daemon=True)
         self._thread.start()
-        self._keepers: dict[str, Session] = {}
+        self._keepers: dict[str, tuple[Session, int]] = {}
+        """Sessions that keep transient queues alive, with what `_deletions` was before."""
+        self._deletions = 0
+        """How often a consumer was told that its queue or topic is gone: whose, is not said."""
         self._leased: set[Binding] = set()
         self._renewing = asyncio.Lock()
         self._returned = asyncio.Event()
@@ -346,6 +349,7 @@ class Receiving:
         if self._connection.lost is not None:
             self._fail(error)
         else:
+            self._deletions += isinstance(error, InvalidDestinationError)
             log.warning("! %s", sentence(error))
 
     @property
@@ -361,6 +365,11 @@ class Receiving:
     def keeps(self, queue: str) -> bool:
         """Whether it keeps a queue alive: by a consumer that never receives."""
         return queue in self._keepers
+
+    def may_have_lost(self, queue: str) -> bool:
+        """Whether a transient queue that it keeps alive may have been deleted since, by anyone."""
+        kept = self._keepers.get(queue)
+        return kept is not None and kept[1] != self._deletions
 
     def post(self, function: Callable[..., object], *arguments: object) -> None:
         """Call a function in the event loop's thread, soon."""
@@ -421,7 +430,9 @@ class Receiving:
 
     async def _keep(self, bindings: set[Binding]) -> None:
         for binding in bindings:
-            if binding.queue not in self._keepers:
+            former = self._keepers.get(binding.queue)
+            if former is None or former[1] != self._deletions:
+                deletions = self._deletions
                 session = self._connection.create_session()
                 try:
                     # It never receives: it is there so that the subscription is.
@@ -430,7 +441,10 @@ class Receiving:
                     with contextlib.suppress(JMSError):
                         await session.close()
                     raise
-                self._keepers[binding.queue] = session
+                self._keepers[binding.queue] = session, deletions
+                if former is not None:
+                    with contextlib.suppress(JMSError):
+                        await former[0].close()
         self._leased |= bindings
         if self._renewal is None:
             self._renewal = asyncio.get_running_loop().create_task(self._renew())
@@ -445,9 +459,9 @@ class Receiving:
 
     async def _release(self, queue: str) -> None:
         self._leased = {binding for binding in self._leased if binding.queue != queue}
-        session = self._keepers.pop(queue, None)
-        if session is not None:
-            await session.close()
+        kept = self._keepers.pop(queue, None)
+        if kept is not None:
+            await kept[0].close()
 
     def renew(self) -> None:
         """Have the bindings of its transient queues in the table again; returns when they are."""

@@ -23,6 +23,7 @@ from proton import Message as AmqpMessage
 from proton.utils import BlockingConnection
 
 import legato.kombu
+from legato.client import management
 from legato.errors import ConfigError
 from legato.kombu.bindings import TABLE, Binding, BindingTable
 from legato.kombu.connection import BrokerConnection
@@ -543,6 +544,23 @@ def test_a_transient_queue_may_be_deleted_and_made_again_under_its_name(connect:
         assert (message.payload, message.properties["delivery_mode"]) == (number, 1)
         sink.consumer.cancel()
         queue(sink.channel).delete()
+
+
+def test_a_transient_queue_that_an_administrator_deletes_is_there_again_once_it_is_declared(
+    running: LocalBroker, connect: Callable[..., Connection]
+) -> None:
+    """It was taken for one that was kept alive, and what was sent to it was lost."""
+    connection = connect()
+    exchange = Exchange("deleted.news", type="fanout")
+    queue = Queue("deleted", exchange, auto_delete=True, durable=False)(connection.default_channel)
+    queue.declare()
+    management.request(running.url, "delete", "topic", "deleted")
+    until(lambda: connection.default_channel.connection.may_have_lost("deleted"))
+    queue.declare()
+    connection.Producer().publish("tea", exchange=exchange, declare=[exchange])
+    message = queue.get()
+    assert message is not None
+    assert message.payload == "tea"
 
 
 def test_a_refused_operation_has_no_code_unless_kombu_looks_at_it(connect: Callable[..., Connection]) -> None:
