@@ -247,6 +247,11 @@ def test_settings_are_checked_and_nothing_is_started_or_made(tmp_path: Path) -> 
     ("settings", "sentence"),
     [
         ("[[role]]\nname = 'x'\nmanagement = 'root'", "line 3: the [[role]] 'x': management: 'root' is none of view"),
+        (
+            "[replication]\nservers = 'tls://a'\ncredentials_file = 'no.creds'",
+            "the file with credentials for the log's servers does not exist: no.creds",
+        ),
+        ("[replication]\nservers = 'a'\ngroup = 'a b'", "the group 'a b' cannot be named so"),
         ("[tls]\ncertificate = 'no.pem'\nkey = 'no.key'", "Cannot read tls.certificate no.pem"),
         ("[auth]\nusers_file = 'no-users'", "There is no users file no-users: make it with legato user add NAME"),
         ("[server]\nlisten = '0.0.0.0:5672'", "The broker would be open to strangers"),

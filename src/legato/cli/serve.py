@@ -134,6 +134,7 @@ def _check(config: Config) -> None:
     from legato.server.config.secret_files import refuse_shared
     from legato.server.identity.users import Users
     from legato.server.process.usable import see_usable
+    from legato.server.storage.replicated_log import log_settings
 
     trail = Path(config.audit.file) if config.audit.file else None
     there_is_none = trail is not None and not trail.exists()
@@ -146,6 +147,8 @@ def _check(config: Config) -> None:
             trail.unlink(missing_ok=True)
     store = config.store_directory
     _refuse_lone(config)
+    if config.replication.servers:
+        log_settings(config.replication).tls()
     _refuse_backup(store)
     if store.exists() and not store.is_dir():
         raise ConfigError(f"Cannot use {store} as the store: it has to be a directory, and it is a file.")

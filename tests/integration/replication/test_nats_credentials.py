@@ -1,6 +1,7 @@
 """Files with credentials, as `nsc` writes them: a JWT that expires, and its key."""
 
 import base64
+import contextlib
 import hashlib
 import json
 import os
@@ -217,3 +218,31 @@ def test_a_file_without_credentials_is_refused(trusting: LogServers, tmp_path: P
     file.write_text("nothing\n")
     with pytest.raises(LogAccessError, match=r"brokers.creds cannot be used"):
         open_log(NatsSettings(trusting.url, "orders", credentials_file=file))
+
+
+@pytest.mark.parametrize("servers", ["tls://{0}", "tls://127.0.0.1:1,{0}"])
+def test_no_login_is_told_to_a_server_that_does_not_ask_for_tls(servers: str) -> None:
+    """As somebody between a broker and a server would say who wants the password."""
+    heard: list[bytes] = []
+
+    def serve(listener: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                accepted, _ = listener.accept()
+                with accepted:
+                    accepted.sendall(b'INFO {"server_id":"x","auth_required":true,"headers":true}\r\n')
+                    while data := accepted.recv(4096):
+                        heard.append(data)
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        threading.Thread(target=serve, args=(listener,), daemon=True).start()
+        address = f"127.0.0.1:{listener.getsockname()[1]}"
+        settings = NatsSettings(servers.format(address), "g", user="brokers", password="hush")
+        opening = Opening(settings)
+        try:
+            with pytest.raises(LogAccessError, match="does not require TLS"):
+                opening.connection.wait_for_first(WAIT_S, patient=False)
+        finally:
+            opening.close()
+            listener.shutdown(socket.SHUT_RDWR)
+    assert heard == []

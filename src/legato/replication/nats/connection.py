@@ -48,6 +48,22 @@ class _SmallMessages(Exception):
     """The server takes none that are large enough."""
 
 
+class _NoTls(Error):
+    """A server would go on without the TLS that it was asked with."""
+
+
+class _Client(Client):
+    """A client that tells its login to nobody without the TLS that it was given.
+
+    NATS' own goes on in plain text with a server, or somebody between, that does not ask for TLS.
+    """
+
+    def _connect_command(self) -> bytes:
+        if self.options["tls"] is not None and not self._server_info.get("tls_required"):
+            raise _NoTls
+        return super()._connect_command()
+
+
 class Connection:
     """The servers, for calls from any thread.
 
@@ -291,7 +307,7 @@ class Connection:
         while True:
             self._said = {}
             for address in random.sample(self._addresses, len(self._addresses)):
-                client = Client()
+                client = _Client()
                 try:
                     await asyncio.wait_for(self._connect_to(client, address, closed), 2 * CONNECT_S)
                     return client
@@ -357,6 +373,11 @@ class Connection:
             return str(error)
         host = urlsplit(address).netloc
         text = str(error).removeprefix("nats: ").strip("' ")
+        if isinstance(error, _NoTls):
+            return LogAccessError(
+                f"the log's server {host} does not require TLS, which is asked for by tls:// or a file of authorities: "
+                "it was told nothing"
+            )
         if isinstance(error, ssl.SSLCertVerificationError):
             return LogAccessError(
                 f"the certificate of the log's server {host} cannot be verified: {error.verify_message}"

@@ -54,7 +54,7 @@ def begin_replica(config: Config, clock: Clock) -> LogArbiter:
     """
     from legato.replication.nats import NatsRegister, Opening
 
-    settings = _settings(config.replication)
+    settings = log_settings(config.replication)
     # The log has a record of each commit: a journal beside it would be a second one, and what a power cut undoes of the
     # last commit is applied again.
     store_section = msgspec.structs.replace(config.store, checkpoint_ms=0)
@@ -105,10 +105,15 @@ def open_group_maps(config: Config) -> NatsGroupMaps:
     """
     from legato.replication.nats import NatsGroupMaps
 
-    return NatsGroupMaps(_settings(config.replication))
+    return NatsGroupMaps(log_settings(config.replication))
 
 
-def _settings(section: ReplicationSection) -> NatsSettings:
+def log_settings(section: ReplicationSection) -> NatsSettings:
+    """What is said of the log's servers.
+
+    Raises:
+        ConfigError: it cannot be used.
+    """
     from legato.replication.nats import NatsSettings
 
     return NatsSettings(
