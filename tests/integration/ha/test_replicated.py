@@ -496,6 +496,27 @@ def test_a_broker_says_at_once_that_its_login_is_refused(tmp_path: Path) -> None
         broker.kill()
 
 
+def test_a_password_is_changed_while_a_broker_runs(tmp_path: Path) -> None:
+    """The servers leave whoever logged in with the former one; the file is read again at each connection."""
+    (tmp_path / "a").mkdir()
+    (password := tmp_path / "password").write_text("former\n")
+    password.chmod(0o600)
+    (config := tmp_path / "legato.toml").write_text(
+        f'[ha]\nactivation_interval_s = 60\n[replication]\nuser = "brokers"\npassword_file = "{password}"\n'
+    )
+    with log_servers(login=Login("brokers", "former")) as servers:
+        flags = ("--replicate", servers.url, "--group", "g", "--config", str(config))
+        broker = Server(tmp_path / "a" / "store", *flags).start()
+        broker.wait_for_role("active")
+        LogServers(servers.directory, login=Login("brokers", "later"))  # writes their configuration
+        for server in servers.servers:
+            server._signal(signal.SIGHUP)
+        broker.wait_for_log("refuses the user brokers")
+        password.write_text("later\n")
+        broker.wait_for_log("the replica goes on")
+        broker.kill()
+
+
 def test_a_log_holds_what_was_confirmed_and_nothing_twice(group: Group) -> None:
     """Read independently of any broker."""
     group.start("a", "active")

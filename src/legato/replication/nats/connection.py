@@ -336,12 +336,13 @@ class Connection:
                 if len(self._denied) < DENIALS_MAX:
                     self._denied[str(error).lower()] = said
 
+        password, token = settings.secrets()
         await client.connect(
             servers=address,
             name=f"legato {settings.group}",
             user=settings.user,
-            password=settings.password,
-            token=settings.token,
+            password=password,
+            token=token,
             user_credentials=None if settings.credentials_file is None else _credentials(settings.credentials_file),
             tls=self._tls,
             allow_reconnect=False,
@@ -369,6 +370,8 @@ class Connection:
 
     def _explained(self, address: str, error: BaseException) -> LogAccessError | str:
         """What an error of the client means: a sentence about access, or words about the server."""
+        if isinstance(error, LogAccessError):
+            return error
         if isinstance(error, _SmallMessages):
             return str(error)
         host = urlsplit(address).netloc
@@ -409,7 +412,8 @@ class Connection:
             return f"the credentials in {settings.credentials_file}"
         if settings.user is not None:
             return f"the user {settings.user}"
-        return "the token" if settings.token is not None else "a login without user, token or credentials"
+        has_token = settings.token is not None or settings.token_file is not None
+        return "the token" if has_token else "a login without user, token or credentials"
 
     def _named(self) -> str:
         return ", ".join(urlsplit(address).netloc for address in self._addresses)

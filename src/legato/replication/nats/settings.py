@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from legato.errors import ConfigError
+from legato.errors import ConfigError, LogAccessError
 from legato.hosts import wrong_host
 from legato.replication.group_names import check_group
 
@@ -32,6 +32,8 @@ class NatsSettings:
         certificate_file: this broker's certificate, if the servers want one.
         key_file: the key of it.
         replicas: on how many servers the log is kept: 3 or 5.
+        password_file: a file with the password, instead; read anew at each connection, as those below are.
+        token_file: a file with a token, instead of a user.
     """
 
     servers: str
@@ -44,6 +46,8 @@ class NatsSettings:
     certificate_file: Path | None = None
     key_file: Path | None = None
     replicas: int = 3
+    password_file: Path | None = None
+    token_file: Path | None = None
 
     def __post_init__(self) -> None:
         """See that all of it can be used.
@@ -56,12 +60,14 @@ class NatsSettings:
             raise ConfigError(
                 f"a log is kept by 3 or 5 servers, not by {self.replicas}: only a majority outvotes a loss"
             )
-        if self.password is not None and self.user is None:
+        if (self.password is not None or self.password_file is not None) and self.user is None:
             raise ConfigError("a password for the log's servers needs a user")
-        if sum(each is not None for each in (self.user, self.token, self.credentials_file)) > 1:
+        if sum(each is not None for each in (self.user, self.token, self.token_file, self.credentials_file)) > 1:
             raise ConfigError("for the log's servers give a user, or a token, or a file with credentials: one of them")
         for name, file in (
             ("credentials", self.credentials_file),
+            ("the password", self.password_file),
+            ("the token", self.token_file),
             ("authorities", self.ca_file),
             ("the certificate", self.certificate_file),
             ("the key", self.key_file),
@@ -81,6 +87,14 @@ class NatsSettings:
     def subject(self) -> str:
         """The subject on which records are published."""
         return f"legato.log.{self.group}"
+
+    def secrets(self) -> tuple[str | None, str | None]:
+        """The password and the token, as they are in their files now.
+
+        Raises:
+            LogAccessError: a file cannot be read.
+        """
+        return _now(self.password, self.password_file), _now(self.token, self.token_file)
 
     def addresses(self) -> list[str]:
         """The URLs of the servers.
@@ -109,6 +123,16 @@ class NatsSettings:
         except (ssl.SSLError, OSError) as error:
             raise ConfigError(f"the certificates for the log's servers cannot be used: {error}") from error
         return context
+
+
+def _now(given: str | None, file: Path | None) -> str | None:
+    if file is None:
+        return given
+    try:
+        return file.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "no text in UTF-8"
+        raise LogAccessError(f"the login at the log's servers cannot be read from {file}: {why}") from None
 
 
 def _address(text: str) -> str:

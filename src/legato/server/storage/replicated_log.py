@@ -120,8 +120,8 @@ def log_settings(section: ReplicationSection) -> NatsSettings:
         section.servers,
         section.group,
         user=section.user or None,
-        password=_secret("password_file", section.password_file),
-        token=_secret("token_file", section.token_file),
+        password_file=_secret("password_file", section.password_file),
+        token_file=_secret("token_file", section.token_file),
         credentials_file=_path(section.credentials_file),
         ca_file=_path(section.tls_ca),
         certificate_file=_path(section.tls_certificate),
@@ -134,10 +134,14 @@ def _path(setting: str) -> Path | None:
     return Path(setting) if setting else None
 
 
-def _secret(setting: str, file: str) -> str | None:
+def _secret(setting: str, file: str) -> Path | None:
+    """The file with a secret, which can be read."""
     if not file:
         return None
     try:
-        return Path(file).read_text().strip()
+        Path(file).read_text(encoding="utf-8")
     except OSError as error:
         raise ConfigError(f"Cannot read replication.{setting} {file}: {error.strerror}.") from None
+    except UnicodeDecodeError:
+        raise ConfigError(f"replication.{setting} {file} is not text in UTF-8.") from None
+    return Path(file)
