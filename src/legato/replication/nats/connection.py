@@ -59,7 +59,7 @@ class _Client(Client):
     """
 
     def _connect_command(self) -> bytes:
-        if self.options["tls"] is not None and not self._server_info.get("tls_required"):
+        if self.options.get("tls") is not None and not self._server_info.get("tls_required"):
             raise _NoTls
         return super()._connect_command()
 
