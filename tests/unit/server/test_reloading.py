@@ -87,7 +87,7 @@ def test_an_older_map_is_not_gone_by(tmp_path: Path) -> None:
     config = in_group(tmp_path, file := map_of(tmp_path, 2))
     assert last_group_map(config) is not None
     file.write_bytes(map_of(tmp_path, 1).read_bytes())
-    with pytest.raises(ConfigError, match="has revision 1; this broker goes by 2 already"):
+    with pytest.raises(ConfigError, match="has revision 1, and there is a later one, 2"):
         renewed(config, in_group(tmp_path, file), Users())
     for _ in range(2):
         group_map = last_group_map(config)
