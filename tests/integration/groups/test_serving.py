@@ -15,6 +15,7 @@ from legato.amqp.engine.events import Attached, Closed, Detached
 from legato.amqp.engine.terminus import Terminus
 from legato.cli.main import app
 from legato.client import AcknowledgeMode, ConnectionFactory, Queue, aio
+from legato.client.calls import other_groups
 from legato.client.links.redirection import RedirectedLinkError
 from legato.client.management import rows
 from tests.integration.groups.conftest import Connect, Groups
@@ -241,7 +242,10 @@ def test_a_backup_takes_over_though_the_map_cannot_be_read_any_more(tmp_path: Pa
         assert by_name.host == f"127.0.0.1:{ports['backup']}"
 
 
-def test_brokers_with_different_maps_send_nobody_to_and_fro(groups: Groups, connect: Connect) -> None:
+def test_brokers_with_different_maps_send_nobody_to_and_fro(
+    groups: Groups, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(other_groups, "MAPS_DIFFER_S", 0.5)
     session = connect(groups.url("orders")).create_session()
     groups.write_map({"torn": "rest"})
     run("reload", "--url", groups.url("orders"))

@@ -23,7 +23,9 @@ class BrowserSteps:
 
     def __init__(self, session: SessionPort, source: Source, name: str, prefetch: int) -> None:
         self.destination: Destination = source.destination
+        self._own_session = session
         self._session = session
+        """Where it looked last: one below its own, if another group of brokers has the queue."""
         self._source = source
         self._name = name
         self._prefetch = prefetch
@@ -47,14 +49,17 @@ class BrowserSteps:
 
     def _look(self) -> Steps[BrowserEnd]:
         """Begin to look; an error is known before the first message is asked for."""
+        own = self._own_session
         try:
-            return (yield from self._look_here())
+            return (yield from self._look_in(own))
         except RedirectedLinkError as elsewhere:
-            self._session = yield from self._session._groups.browsing_at(elsewhere)
-        return (yield from self._look_here())
+            with own._guard.used():
+                followed: BrowserEnd = yield from own._groups.followed(
+                    elsewhere, "browse", self._look_in, lambda: self._look_in(own), browses=True
+                )
+                return followed
 
-    def _look_here(self) -> Steps[BrowserEnd]:
-        session = self._session
+    def _look_in(self, session: SessionPort) -> Steps[BrowserEnd]:
         with session._guard.used():
             if self._closed:
                 raise IllegalStateError("The browser is closed.")
@@ -68,8 +73,10 @@ class BrowserSteps:
                 if end.error is not None:
                     raise end.error
             except BaseException:
-                self._end(end)
+                self._ends.discard(end)
+                channel.transport.post(end.close)
                 raise
+            self._session = session
             return end
 
     def _next(self, end: BrowserEnd) -> Steps[Message | None]:

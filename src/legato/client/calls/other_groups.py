@@ -8,8 +8,9 @@ run at once, and an acknowledgement covers what both have received. Only a trans
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -17,7 +18,14 @@ from legato.client.calls.patience import Patience
 from legato.client.failover.discovery import hosts_of
 from legato.client.links.redirection import RedirectedLinkError
 from legato.client.steps import Steps
-from legato.errors import IllegalStateError
+from legato.errors import IllegalStateError, JMSError
+
+MAPS_DIFFER_S = 5.0
+"""So long two groups may send us to each other: their brokers take a new map within some seconds, not at once."""
+PACE_S = 0.1
+"""Between two tries meanwhile."""
+
+_Made = TypeVar("_Made")
 
 
 class ConnectionGroups:
@@ -143,6 +151,59 @@ class SessionGroups:
             for producer in list(session._members.producers):
                 producer._move(below)
         return below
+
+    def _unbind(self) -> None:
+        """The group that was to have the transactions has served nothing yet."""
+        below, self.bound = self.bound, None
+        if below is not None:
+            self._session._transactions.bound = None
+            for producer in list(below._members.producers):
+                producer._move(self._session)
+
+    def followed(
+        self,
+        elsewhere: RedirectedLinkError,
+        what: str,
+        there: Callable[[Any], Steps[_Made]],
+        here: Callable[[], Steps[_Made]],
+        *,
+        browses: bool = False,
+    ) -> Steps[_Made]:
+        """What a redirect leads to.
+
+        If the group there sends us on, the brokers have different maps: one of them has a new one, and the others are
+        about to take it. Then all is tried again for a while.
+
+        Args:
+            what: the call is to do, for errors.
+            there: makes it in a session below this one.
+            here: makes it in this session.
+
+        Raises:
+            RedirectedLinkError: it cannot be followed, or the maps did not agree in time.
+            IllegalStateError: the session is transacted, and works with another group already; or it is closed.
+            JMSError: the link was refused, or none of the group's brokers lets us in.
+        """
+        guard = self._session._guard
+        over_s = time.monotonic() + MAPS_DIFFER_S
+        while True:
+            bound = self.bound
+            below = yield from (self.browsing_at(elsewhere) if browses else self.at(elsewhere))
+            try:
+                return (yield from there(below))
+            except JMSError as error:
+                if not isinstance(error, RedirectedLinkError) and not isinstance(error.linked, RedirectedLinkError):
+                    raise
+                if bound is None:
+                    self._unbind()
+                if time.monotonic() >= over_s:
+                    raise
+            yield from guard.wait(lambda: guard.closed, what, PACE_S)
+            guard.check_open()
+            try:
+                return (yield from here())
+            except RedirectedLinkError as again:
+                elsewhere = again
 
     def browsing_at(self, elsewhere: RedirectedLinkError) -> Steps[Any]:
         """Likewise for a browser, which is in no transaction.

@@ -129,14 +129,22 @@ class ProducerSteps:
         except RedirectedLinkError as elsewhere:
             if self.destination is not None:
                 raise
-            below = yield from self._session._groups.at(elsewhere)
-            if below is self._session:
-                # The producer has moved there.
-                return (yield from self._open_own_route(destination))
-            producer = yield from below._factory.create_producer(destination)
-            end = producer._route.end
-            route = self._routes[destination] = Route(end, producer._route.envelope, producer._route.id_prefix)
-            return route
+            followed: Route = yield from self._session._groups.followed(
+                elsewhere,
+                "send",
+                lambda below: self._open_route_below(below, destination),
+                lambda: self._open_own_route(destination),
+            )
+            return followed
+
+    def _open_route_below(self, below: Any, destination: Destination) -> Steps[Route]:
+        if below is self._session:
+            # The producer has moved there.
+            return (yield from self._open_own_route(destination))
+        producer = yield from below._factory.create_producer(destination)
+        end = producer._route.end
+        route = self._routes[destination] = Route(end, producer._route.envelope, producer._route.id_prefix)
+        return route
 
     def _open_own_route(self, destination: Destination) -> Steps[Route]:
         self._guard.check_fits(destination.name)

@@ -111,15 +111,18 @@ class SessionFactory(Generic[_Producer, _Consumer, _Browser]):
             if self._session._groups.bound is not None:
                 return (yield from self._producer_below(self._session._groups.bound, destination))
             target = None if destination is None else checked(destination)
-            producer = self._producer_type(self._session, target, self._next_name("p"))
             if target is not None:
                 try:
-                    yield from producer._open_route(target)
+                    return (yield from self._producer_here(target))
                 except RedirectedLinkError as elsewhere:
-                    below = yield from self._session._groups.at(elsewhere)
-                    return (yield from self._producer_below(below, destination))
-            self._members.producers.append(producer)
-            return producer
+                    followed: _Producer = yield from self._session._groups.followed(
+                        elsewhere,
+                        "create a producer",
+                        lambda below: self._producer_below(below, destination),
+                        lambda: self._producer_here(target),
+                    )
+                    return followed
+            return (yield from self._producer_here(None))
 
     def create_consumer(
         self,
@@ -314,14 +317,27 @@ class SessionFactory(Generic[_Producer, _Consumer, _Browser]):
         subscription: str | None,
         below: Callable[[Any], Steps[_Consumer]],
     ) -> Steps[_Consumer]:
-        """The consumer is the call's until `making` is None; who is interrupted before leaves none behind.
+        """A consumer, in a session below this one if another group of brokers has the destination.
 
         Args:
-            below: makes it in a session below this one, if another group of brokers has the destination.
+            below: makes it there.
         """
-        bound = self._session._groups.bound
-        if bound is not None:
-            return (yield from self._made_below(bound, below))
+        groups = self._session._groups
+        if groups.bound is not None:
+            return (yield from self._made_below(groups.bound, below))
+        try:
+            return (yield from self._consumer_here(source, prefetch, subscription))
+        except RedirectedLinkError as elsewhere:
+            followed: _Consumer = yield from groups.followed(
+                elsewhere,
+                "create a consumer",
+                lambda session: self._made_below(session, below),
+                lambda: self._consumer_here(source, prefetch, subscription),
+            )
+            return followed
+
+    def _consumer_here(self, source: Source, prefetch: int | None, subscription: str | None) -> Steps[_Consumer]:
+        """The consumer is the call's until `making` is None; who is interrupted before leaves none behind."""
         channel = self._session._channel
         self._guard.check_fits(source.destination.name, source.selector, subscription=subscription or "")
         end = ReceiverEnd(channel, "", source, self._prefetch if prefetch is None else checked_prefetch(prefetch))
@@ -337,17 +353,21 @@ class SessionFactory(Generic[_Producer, _Consumer, _Browser]):
             yield from self._guard.wait(lambda: end.ready or end.closed, "create a consumer")
             if end.error is not None:
                 raise end.error
-        except BaseException as error:
+        except BaseException:
             channel.transport.post(end.close)
             consumer._release_subscription()
             self._members.making = None
-            if not isinstance(error, RedirectedLinkError):
-                raise
-            session = yield from self._session._groups.at(error)
-            return (yield from self._made_below(session, below))
+            raise
         self._members.warn_of_prefetched(source)
         self._members.consumers.append(consumer)
         return consumer
+
+    def _producer_here(self, target: Destination | None) -> Steps[_Producer]:
+        producer = self._producer_type(self._session, target, self._next_name("p"))
+        if target is not None:
+            yield from producer._open_route(target)
+        self._members.producers.append(producer)
+        return producer
 
     def _producer_below(self, session: Any, destination: Destination | None) -> Steps[_Producer]:
         made: _Producer = yield from session._factory.create_producer(destination)
