@@ -266,6 +266,13 @@ def group_lines(group: dict[str, Any] | None, queues: Iterable[dict[str, Any]] =
         f"{quoted(addresses[queue]) if addresses.get(queue, queue) != queue else 'it'} here until it is empty."
         for queue, owner in group["stranded"].items()
     ]
+    if group["groups"] > 1 and not group.get("all_looked_at", True):
+        found.append(
+            "Of queues that are not shown here it was not looked at whether messages wait in them that are another "
+            "group's by the map: legato queues shows all, and legato group where MAP ADDRESS... whose they are."
+        )
+    if group.get("trouble"):
+        found.append(f"The map of groups in the log: {sentence(group['trouble'])}.".replace("..", "."))
     return found
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from legato.cli.rendering import group_lines
 from legato.cli.status import ask
 from legato.client import ConnectionFactory, Queue
 from legato.errors import ConfigError, LogUnavailableError
@@ -142,11 +143,20 @@ def test_a_map_without_the_group_of_a_broker_is_not_taken(fleet: Fleet) -> None:
     broker = fleet.brokers["rest"]
     broker.start().wait_for_role("active")
     only = GroupMap(2, fleet.map(1).group[:1])
+
+    def trouble() -> str:
+        return " ".join(group_lines(ask(fleet.url("rest"))["group"])[1:])
+
+    assert not trouble()
     fleet.put(only)
     broker.wait_for_log("the map of groups has no such group")
     assert fleet.revision("rest") == 1
+    eventually(trouble, "its status does not say so")
+    assert "The map of groups in the log: groups.name is 'rest'" in trouble()
+    assert "go on with revision 1, and take messages for addresses that others may serve by now: stop" in trouble()
     assert "revision 3 of the map" in fleet.put(fleet.map(3))
     eventually(lambda: fleet.revision("rest") == 3, "it does not go by the next map")
+    eventually(lambda: not trouble(), "its status does not say that it is over")
 
 
 def test_of_two_who_change_the_map_at_once_one_is_refused(

@@ -17,7 +17,7 @@ from legato.cli.main import app
 from legato.client import AcknowledgeMode, ConnectionFactory, Queue, aio
 from legato.client.calls import other_groups
 from legato.client.links.redirection import RedirectedLinkError
-from legato.client.management import rows
+from legato.client.management import request, rows
 from tests.integration.groups.conftest import Connect, Groups
 from tests.support.amqp_peer import AmqpPeer
 from tests.support.replicated import eventually
@@ -163,7 +163,17 @@ def test_a_moved_address_is_served_where_the_new_map_says(groups: Groups, connec
         assert "has read" in run("reload", "--url", groups.url(name))
     # What waits is told of, and where it would be consumed.
     status = json.loads(run("status", "--url", groups.url("orders"), "--json"))
-    assert status["group"] == {"name": "orders", "revision": 2, "groups": 2, "stranded": {"orders.moved": "rest"}}
+    assert status["group"] == {
+        "name": "orders",
+        "revision": 2,
+        "groups": 2,
+        "stranded": {"orders.moved": "rest"},
+        "all_looked_at": True,
+        "trouble": "",
+    }
+    none_shown = request(groups.url("orders"), "read", "broker", count=0)
+    assert none_shown["group"]["stranded"] == {}
+    assert not none_shown["group"]["all_looked_at"]
     assert "pin it here" in run("status", "--url", groups.url("orders"))
     with connect(groups.url("orders")).create_session() as other:
         other.create_producer(Queue("orders.moved")).send("after")

@@ -147,3 +147,11 @@ def test_a_transaction_is_one_groups_though_its_producer_is_closed(calm_groups: 
         session.create_producer(Queue("orders.of_closed")).send("two")
         session.commit()
     assert taken(connection, "rest.of_closed") == []
+
+
+def test_a_group_that_is_down_is_named(groups: Groups, connect: Connect) -> None:
+    """Who calls was told to check the hosts of the connection URI, which are others."""
+    session = connect(groups.url("rest", "?connect_attempts=1")).create_session()
+    groups.brokers["orders"].kill()
+    with pytest.raises(JMSError, match=r"^No broker of the group 'orders' can be reached .*in the map of groups\.$"):
+        session.create_producer(Queue("orders.away"))

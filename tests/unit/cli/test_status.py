@@ -59,3 +59,15 @@ def test_of_a_subscription_the_topic_is_named_which_is_what_a_map_pins() -> None
         "Messages wait in subscription://me/news, which is the group orders's by the map: pin prices here until it is "
         "empty."
     )
+
+
+def test_it_is_said_that_not_all_queues_were_looked_at() -> None:
+    """A status shows a thousand; of the others nothing was said."""
+    group = {"name": "rest", "revision": 2, "groups": 2, "stranded": {}, "all_looked_at": False, "trouble": ""}
+    assert "it was not looked at" in group_lines(group)[1]
+    assert len(group_lines(group | {"all_looked_at": True})) == 1
+
+
+def test_why_the_map_of_the_log_is_not_gone_by_is_told() -> None:
+    group = {"name": "rest", "revision": 2, "groups": 2, "stranded": {}, "trouble": "It has no such group. Stop."}
+    assert group_lines(group)[1] == "The map of groups in the log: It has no such group. Stop."

@@ -334,3 +334,17 @@ def test_a_token_that_cannot_be_had_is_a_try_in_vain_once_a_broker_has_let_us_in
     assert "the provider is away" in made.problems
     with pytest.raises(JMSSecurityError, match="refused"):
         made.failed(A, JMSSecurityError("refused"))
+
+
+def test_a_group_that_another_broker_named_is_told_of() -> None:
+    """Its hosts are in no URI that anybody could check."""
+    made = connecting("connect_attempts=1", "a", connected=False)
+    made.sent_to = "rest"
+    tried(made, 1)
+    with pytest.raises(JMSError, match=r"^No broker of the group 'rest' can be reached \(a:5672: Connection refused\)"):
+        made.next(0.0)
+    unknown = connecting("", "a", connected=False)
+    unknown.sent_to = "rest"
+    unknown.next(0.0)
+    with pytest.raises(JMSError, match=r"Correct the hosts of rest in the map of groups\.$"):
+        unknown.failed(A, UNKNOWN)

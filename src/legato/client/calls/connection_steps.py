@@ -197,6 +197,8 @@ class ConnectionSteps(Generic[_Session]):
         )
         notifier = self._world.notifier(f"legato listeners {self._name}")
         self._transport = transport = Transport(uri, self._settings(self._client_id, uri), login, notifier)
+        if above is not None:
+            transport.connecting.sent_to = uri.options.vhost or ""
         # What happens to a connection below, the application hears of its own.
         listening = self if above is None else above
         transport.on_exception = listening._on_exception

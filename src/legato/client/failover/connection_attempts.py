@@ -30,12 +30,14 @@ class ConnectionAttempts:
         settings: how the connection presents itself.
         connected_once: whether a broker has ever let us in.
         group: the group of brokers that it belongs to; empty if it said none.
+        sent_to: the group that another broker sent us to, whose hosts it named; empty if they are the user's.
     """
 
     def __init__(self, uri: Uri, settings: Settings) -> None:
         self.settings = settings
         self.connected_once = False
         self.group = ""
+        self.sent_to = ""
         self._attempts = 0
         self._restoring = False
         """Whether a broker let us in again, and not all has been restored there."""
@@ -120,12 +122,17 @@ class ConnectionAttempts:
             waited = f" in {waited_s:.0f} s" if waited_s >= 1 else ""
             if self.connected_once:
                 waited = f" since the connection was lost {waited_s:.1f} s ago, in {self._attempts - 1} tries"
+            where = f"{self.sent_to} in the map of groups" if self.sent_to else "the connection URI"
             raise JMSError(
-                f"No broker can be reached{waited} ({self.problems}). Check that one runs, and the hosts of the "
-                "connection URI.",
+                f"No broker{self._of_group} can be reached{waited} ({self.problems}). Check that one runs, and the "
+                f"hosts of {where}.",
                 code=UNBLOCKED if self.connected_once else None,
             )
         return attempt
+
+    @property
+    def _of_group(self) -> str:
+        return f" of the group {self.sent_to!r}" if self.sent_to else ""
 
     @property
     def problems(self) -> str:
@@ -154,7 +161,8 @@ class ConnectionAttempts:
             self._hopeless.discard(host)
         patient = self.connected_once or self._uri.options.connect_attempts is not None
         if not patient and self._hopeless.issuperset(self._first_hosts):
-            raise JMSError(f"No broker can be reached ({self.problems}). Correct the connection URI.", linked=error)
+            what = f"the hosts of {self.sent_to} in the map of groups" if self.sent_to else "the connection URI"
+            raise JMSError(f"No broker{self._of_group} can be reached ({self.problems}). Correct {what}.", linked=error)
         # Who is sent on twice is sent in circles.
         on_detour = bool(self._detour)
         self._detour = self._detour[1:]

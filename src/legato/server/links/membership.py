@@ -33,6 +33,9 @@ class Membership:
         secure: whether brokers speak TLS: all groups' do, or none's.
         dead_letter_queues: what settings say of the names of dead-letter queues, which are where their queues are.
 
+    Attributes:
+        trouble: why the broker does not go by the map that there is now; empty if it does.
+
     Raises:
         ConfigError: there is no such group in the map.
     """
@@ -46,6 +49,7 @@ class Membership:
         dead_letter_queues: Callable[[], Iterable[str]] = lambda: (),
     ) -> None:
         self.name = name
+        self.trouble = ""
         self._secure = secure
         self._dead_letter_queues = dead_letter_queues
         self._directory: Directory | None = None
@@ -155,11 +159,12 @@ class Membership:
             FAILOVER_SERVER_LIST: server_list(brokers, secure=self._secure),
         }
 
-    def describe(self, stranded: Mapping[str, str]) -> dict[str, Any] | None:
+    def describe(self, stranded: Mapping[str, str], *, all_looked_at: bool) -> dict[str, Any] | None:
         """The group for a status; None if there is none.
 
         Args:
             stranded: queues that are here and another group's by the map, with the name of that group.
+            all_looked_at: whether there are no others that may be.
         """
         if self._directory is None:
             return None
@@ -169,4 +174,6 @@ class Membership:
             "revision": group_map.revision,
             "groups": len(group_map.group),
             "stranded": dict(stranded),
+            "all_looked_at": all_looked_at,
+            "trouble": self.trouble,
         }

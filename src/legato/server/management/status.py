@@ -55,7 +55,8 @@ class Status(msgspec.Struct):
     replication: ReplicaStatus | None = None
     """The log that brokers of its group share; None if it has none."""
     group: dict[str, Any] | None = None
-    """The group it belongs to, the revision of the map, and queues with messages that are another group's by it."""
+    """The group it belongs to, the revision of the map, why it goes by no later one, and queues with messages that are
+    another group's by it: of those that are shown."""
 
 
 class Serving(Shell, Protocol):
@@ -108,11 +109,11 @@ def snapshot(service: Serving, store: Store, inspector: Inspector, rows_max: int
         slow_consumers=sum(peer.slow_consumers for peer in service.peers),
         memory=service.held_memory(),
         replication=service.replication(),
-        group=_group(service.membership, rows),
+        group=_group(service.membership, rows, all_looked_at=not more),
     )
 
 
-def _group(membership: Membership, rows: Iterable[object]) -> dict[str, Any] | None:
+def _group(membership: Membership, rows: Iterable[object], *, all_looked_at: bool) -> dict[str, Any] | None:
     stranded: dict[str, str] = {}
     if membership.map is not None:
         for row in rows:
@@ -120,4 +121,4 @@ def _group(membership: Membership, rows: Iterable[object]) -> dict[str, Any] | N
                 owner = membership.owner_of(row.address)
                 if owner is not None and owner.name != membership.name:
                     stranded[row.name] = owner.name
-    return membership.describe(stranded)
+    return membership.describe(stranded, all_looked_at=all_looked_at)

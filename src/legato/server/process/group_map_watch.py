@@ -25,6 +25,11 @@ LOOK_S = 2.0
 TIMEOUT_S = 2.0
 MISSING = "the log's servers have no map of groups: give them one, legato group put MAP SERVERS"
 
+LACKED = (
+    "Brokers of this group go on with revision {:,}, and take messages for addresses that others may serve by now: "
+    "stop them if the group is gone, else put a map that has it (legato group put)."
+)
+
 
 class KeptMap(Protocol):
     """A map, as it is kept."""
@@ -54,8 +59,8 @@ class GroupMapWatch:
         maps: what the servers keep; closed with this.
         file: the copy.
         name: of the broker's group, which the map must have.
-        tell: told in the thread after each look why there is nothing to go by, if so, and whether the copy is another
-            one than before.
+        tell: told in the thread after each look why the copy is not what the servers have, if so, and whether it is
+            another one than before.
     """
 
     def __init__(self, maps: KeptGroupMaps, file: Path, name: str, tell: Callable[[str, bool], None]) -> None:
@@ -85,7 +90,7 @@ class GroupMapWatch:
                 trouble = str(error)
             if not self._closed.is_set():
                 self._say(trouble)
-                self._tell("" if self._file.exists() else trouble, is_new)
+                self._tell(trouble, is_new)
             self._closed.wait(LOOK_S)
 
     def _say(self, trouble: str) -> None:
@@ -106,8 +111,11 @@ class GroupMapWatch:
         if kept is None:
             raise ConfigError(MISSING)
         found = kept.map
-        check_member(self._name, found)
         former = GroupMapFile(self._file).read() if self._file.exists() else None
+        try:
+            check_member(self._name, found)
+        except ConfigError as error:
+            raise error if former is None else ConfigError(f"{error} {LACKED.format(former.revision)}") from None
         if former is None or successor(former, found) != former:
             self._is_untold = True
             _write(self._file, found)

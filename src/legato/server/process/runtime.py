@@ -164,10 +164,11 @@ class Runtime:
 
         def tell(trouble: str, is_new: bool) -> None:
             with contextlib.suppress(RuntimeError):  # The process ends, and its loop has.
-                loop.call_soon_threadsafe(self._note_group_map, trouble, is_new)
+                loop.call_soon_threadsafe(self._note_group_map, trouble, file.exists(), is_new)
 
-        file, name = self._config.group_map_file, self._config.groups.name
-        assert file is not None
+        found, name = self._config.group_map_file, self._config.groups.name
+        assert found is not None
+        file = found
         self._group_map = GroupMapWatch(open_group_maps(self._config), file, name, tell)
         if not file.exists():
             self._announce("backup")
@@ -178,15 +179,17 @@ class Runtime:
             for wait in waits:
                 wait.cancel()
 
-    def _note_group_map(self, trouble: str, is_new: bool) -> None:
-        """The log's servers were looked at for a map: why there is none to go by, and whether it is a new one."""
+    def _note_group_map(self, trouble: str, has_one: bool, is_new: bool) -> None:
+        """The log's servers were looked at for a map: why not to go by theirs, and whether there is one, a new one."""
         self._looked_at_map.set()
         if self._replica is not None:
-            if trouble:
+            if trouble and not has_one:
                 self._replica.waiting.begin(GROUP_MAP, trouble)
             else:
                 self._replica.waiting.end(GROUP_MAP)
         service = self._primary.service if self._primary is not None else None
+        if service is not None:
+            service.membership.trouble = trouble
         if is_new and service is not None:
             try:
                 service.renew_map(self._config)
