@@ -44,6 +44,8 @@ class StoreLock:
         """Who held the lock before we did, once we have it."""
         self.is_on_new_file = False
         """Whether the lock that we have is on another file than the last one: who holds that one may not know yet."""
+        self.known_epoch = 0
+        """The last one that this process has begun, or read of in a file of the lock; a new file tells of none."""
         self._note = Holder(0)
         self._noted = True
         self._file: LockFile | None = None
@@ -166,13 +168,16 @@ class StoreLock:
 
     def _say(self, file: LockFile, note: Holder) -> None:
         self._note = note
+        self.known_epoch = max(self.known_epoch, note.epoch)
         self._noted = file.write(msgspec.json.encode(msgspec.structs.replace(note, file=file.identity)) + b"\n")
 
     def _read(self) -> Holder | None:
         try:
-            return msgspec.json.decode(self.path.read_bytes(), type=Holder)
+            holder = msgspec.json.decode(self.path.read_bytes(), type=Holder)
         except (OSError, msgspec.DecodeError):
             return None
+        self.known_epoch = max(self.known_epoch, holder.epoch)
+        return holder
 
 
 class _Wait:

@@ -19,18 +19,19 @@ from legato.store.reserve import RESERVE_NAME
 from legato.store.segment_names import exported_through, spans
 
 
-def refuse_lost_store(directory: Path, ledger: Path, epoch: int = 0) -> None:
+def refuse_lost_store(directory: Path, ledger: Path, epoch: int = 0, known: int = 0) -> None:
     """See that no new store is begun where a former one has lost its file.
 
     Args:
         directory: of the store.
         ledger: where its ledger is written.
         epoch: the last one that the lock's file tells of; 0 if none.
+        known: the last one that this broker knows of, as of when the store's directory was there; 0 if none.
 
     Raises:
         StoreCorruptError: the file is missing, or empty; the message says what tells of it, and what to do.
     """
-    told = what_is_left(directory, ledger, epoch)
+    told = what_is_left(directory, ledger, epoch, known)
     if not told:
         return
     data = directory / DATA_NAME
@@ -44,18 +45,19 @@ def refuse_lost_store(directory: Path, ledger: Path, epoch: int = 0) -> None:
     )
 
 
-def what_is_left(directory: Path, ledger: Path, epoch: int = 0) -> str:
+def what_is_left(directory: Path, ledger: Path, epoch: int = 0, known: int = 0) -> str:
     """What tells of a former store where there is no file of one, for people; empty if nothing does, or there is one.
 
     Args:
         directory: of the store.
         ledger: where its ledger is written.
         epoch: the last one that the lock's file tells of; 0 if none.
+        known: see `refuse_lost_store`.
     """
     data = directory / DATA_NAME
     if data.exists() and (not data.is_file() or data.stat().st_size):
         return ""
-    return ", ".join(_traces(directory, ledger, epoch))
+    return ", ".join(_traces(directory, ledger, epoch, known))
 
 
 def what_a_ledger_tells(ledger: Path) -> str:
@@ -89,7 +91,7 @@ def refuse_ledger_ahead(directory: Path, last: int, ledger: Path) -> None:
         )
 
 
-def _traces(directory: Path, ledger: Path, epoch: int) -> Iterator[str]:
+def _traces(directory: Path, ledger: Path, epoch: int, known: int) -> Iterator[str]:
     if told := what_a_ledger_tells(ledger):
         yield told
     if (journal := directory / JOURNAL_NAME).is_dir() and any(journal.iterdir()):
@@ -101,3 +103,5 @@ def _traces(directory: Path, ledger: Path, epoch: int) -> Iterator[str]:
         yield f"the copy {kept.name}"
     if epoch:
         yield f"a note of its epoch {epoch} in the file of its lock"
+    elif known:
+        yield f"its epoch {known}, known since before it was removed"

@@ -373,7 +373,10 @@ class Transactions:
         wanted_bytes = PAGES_FOR_EACH_BYTE * open_bytes + keeping.journal_bytes
         if used_bytes(self._env) + wanted_bytes > self._map_bytes * limits.STORE_FULL_SHARE:
             return False
-        disk = os.statvfs(self._path)
+        try:
+            disk = os.statvfs(self._path)
+        except OSError:
+            return False  # The directory was removed: who holds the lock finds that.
         return disk.f_bavail * disk.f_frsize >= wanted_bytes and journal.fits(size)
 
     def _refuse_lost(self) -> None:

@@ -124,6 +124,37 @@ def test_a_backup_does_not_take_over_a_store_whose_file_was_lost_meanwhile(forme
     assert holder.epoch == 2
 
 
+def test_a_store_that_is_removed_under_primary_and_backup_is_not_followed_by_an_empty_one(former: Server) -> None:
+    """Whoever got the lock on the new file served epoch 1, as if there had never been a message."""
+    former.start()
+    with server(former.store) as backup:
+        backup.wait_for_role("backup")
+        backup.wait_for_log("heartbeats of epoch 2")
+        shutil.rmtree(former.store)
+        for each in (former, backup):
+            each.wait_for_role("ended")
+            logged = each.log.read_text()
+            assert "data.mdb is missing, though there was a store: " in logged
+            assert f"move {former.store} away and start the broker again" in logged
+            assert "Traceback" not in logged
+        logs = former.log.read_text() + backup.log.read_text()
+        assert "its epoch 2, known since before it was removed" in logs
+        assert "a note of its epoch 2 in the file of its lock" in ends_with(former)  # as a service manager starts it
+        shutil.rmtree(former.store)
+        former.start()
+        assert former.role == "active epoch=1"
+        former.stop()
+
+
+def test_a_primary_alone_whose_store_is_removed_serves_no_empty_one(former: Server) -> None:
+    former.start()
+    shutil.rmtree(former.store)
+    former.wait_for_role("ended")
+    logged = former.log.read_text()
+    assert "its epoch 2, known since before it was removed. Nothing is served" in logged
+    assert "Traceback" not in logged
+
+
 def last_commit(store: Path) -> int:
     reader = LmdbStore(store, read_only=True)
     try:

@@ -217,6 +217,14 @@ def test_a_journal_that_cannot_be_written_costs_no_commit(store: LmdbStore, monk
     assert waiting(store) == found(killed(store)) == [1, 2, 3, 4, 5]
 
 
+def test_a_store_whose_directory_was_removed_can_still_be_closed(store: LmdbStore) -> None:
+    """A commit found no disk to ask for its room, and left LMDB's transaction open: the process never ended."""
+    shutil.rmtree(store.path)
+    store.commit(batch_of(1, stored(1)))
+    store.checkpoint()
+    assert waiting(store) == [1]
+
+
 def test_a_checkpoint_that_fails_keeps_everything_in_the_journal(
     store: LmdbStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:

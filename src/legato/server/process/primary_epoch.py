@@ -23,6 +23,7 @@ from legato.errors import (
 )
 from legato.ha.arbiter import Arbiter
 from legato.ha.lease import Lease, Standing
+from legato.ha.lock import Holder, StoreLock
 from legato.ha.members import list_members
 from legato.ha.roles import Role
 from legato.quoting import quoted, sentence
@@ -254,12 +255,13 @@ class PrimaryEpoch:
         Raises:
             StoreCorruptError: its file is lost.
         """
-        last = self._lock.predecessor
+        last = self._lock.predecessor or Holder(0)
+        known = self._lock.known_epoch if isinstance(self._lock, StoreLock) else 0
         try:
-            refuse_lost_store(self._config.store_directory, self._config.ledger_directory, last.epoch if last else 0)
+            refuse_lost_store(self._config.store_directory, self._config.ledger_directory, last.epoch, known)
         except StoreCorruptError:
-            if last is not None and last.epoch:  # The next start is to know it, too.
-                self._lock.describe(last.epoch, last.listen)
+            if epoch := last.epoch or known:  # The next start is to know it, too, and another backup.
+                self._lock.describe(epoch, last.listen)
                 self._lock.release(last.left or "lost its store")
             raise
 
