@@ -16,6 +16,8 @@ log = logging.getLogger("legato.replication")
 
 LOOK_S = 2.0
 TIMEOUT_S = 2.0
+REPLICAS_MIN = 3
+"""With fewer the leader does not know all servers that keep the log."""
 MOVE_PAUSE_LOOKS = 15
 """After so many looks a server is asked again not to lead."""
 
@@ -98,7 +100,7 @@ class LogWatch:
             LogError: the log cannot be asked.
         """
         began_s = time.monotonic()
-        self.health = health = self._without_passing(self._log.health(TIMEOUT_S))
+        self.health = health = self._with_wrong_name(self._without_passing(self._log.health(TIMEOUT_S)))
         self._looked_s = began_s
         self.trouble = ""
         for said in set(health.trouble) - self._told:
@@ -113,6 +115,17 @@ class LogWatch:
         behind = frozenset(each.trouble for each in health.replicas if each.heard and not each.current)
         passing, self._behind = behind - self._behind, behind
         return dataclasses.replace(health, trouble=tuple(each for each in health.trouble if each not in passing))
+
+    def _with_wrong_name(self, health: LogHealth) -> LogHealth:
+        """What was found, and whether nobody is called as the server on this machine is said to be."""
+        names = sorted(each.server for each in health.replicas)
+        if not self._beside or not health.leader or len(names) < REPLICAS_MIN or self._beside in names:
+            return health
+        told = (
+            f"replication.beside is {self._beside}, and the log is kept by {', '.join(names)}: give the name of the "
+            "server on this machine as it is there, so that it does not lead; or none, if that keeps no log"
+        )
+        return dataclasses.replace(health, trouble=(*health.trouble, told))
 
     def _keep_leader_away(self, health: LogHealth) -> None:
         if not self._beside or health.leader != self._beside:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from legato.errors import LogError
+from legato.errors import LogError, LogUnavailableError
 from legato.quoting import quoted, sentence
 from legato.replication.log import LogHealth
 from legato.replication.register import Entry, Register, Registered
@@ -28,7 +28,7 @@ AWAY_S = 15.0
 FAILURES_MAX = 3
 """After so many the register cannot be used, and that is told."""
 FAILED_LOOKS = 15
-"""After so many looks it is tried again then."""
+"""After so many looks it is tried again then, if it is refused; servers that do not answer are asked at each look."""
 
 AWAY = "nothing is heard of it: start it, or remove it with legato replica forget if it is gone for good"
 DROPPED = (
@@ -78,6 +78,10 @@ class Registration:
         self._others: Sequence[Registered] = ()
         self._read_s = 0.0
         self._failures = 0
+        self._used_s = time.monotonic()
+        """When the register could be used last."""
+        self._outage_s, self._back_s = self._used_s, -AWAY_S
+        """When it could be used last before it could not, and when it could again."""
         self._told: set[tuple[str, str]] = set()
         self._met_s = -AWAY_S
         """When another broker was found to have our address."""
@@ -110,8 +114,10 @@ class Registration:
         """The other brokers of the group, for people; none unless this one is the primary."""
         if not self._leads():
             return []
+        now_s = time.monotonic()
+        excused_s = now_s - self._outage_s if self._failures or now_s - self._back_s < AWAY_S else 0.0
         return backup_statuses(
-            self._others, time.monotonic() - self._read_s, self._entry(), self._health(), self._log_bytes_max
+            self._others, now_s - self._read_s, self._entry(), self._health(), self._log_bytes_max, excused_s
         )
 
     def _run(self) -> None:
@@ -124,27 +130,37 @@ class Registration:
             self._closed.wait(LOOK_S)
 
     def _look(self) -> bool:
-        """Say and read, if it is time to; whether the register could be used."""
+        """Say and read, if it is time to; whether that is to be done at the next look, too."""
         try:
             self._say()
             if self._leads():
                 self._others = self._register.entries(TIMEOUT_S)
                 self._read_s = time.monotonic()
+                self._note_use()
                 self._meet()
                 self._tell()
         except LogError as error:
+            if not self._failures and time.monotonic() - self._back_s >= AWAY_S:
+                self._outage_s = self._used_s
             self._failures += 1
             if self._failures >= FAILURES_MAX:
                 self.trouble = f"brokers cannot use the register of their replicas: {error}"
-            return False
+            return type(error) is LogUnavailableError
         except Exception as error:
             # Without this thread nobody would hear of this broker, and the primary miss none.
             log.exception("! the register cannot be used: %r", error)
             self.trouble = f"brokers cannot use the register of their replicas: an unforeseen error: {error!r}"
             return False
-        self._failures = 0
+        self._note_use()
         self.trouble = SAME_ADDRESS if time.monotonic() - self._met_s < AWAY_S else ""
         return True
+
+    def _note_use(self) -> None:
+        """The register could be used: others could not say anything either while it could not, and come back late."""
+        self._used_s = time.monotonic()
+        if self._failures:
+            self._back_s = self._used_s
+        self._failures = 0
 
     def _say(self) -> None:
         entry = self._entry()
@@ -180,6 +196,7 @@ def backup_statuses(
     own: Entry,
     health: LogHealth | None,
     log_bytes_max: int,
+    excused_s: float = 0.0,
 ) -> list[BackupStatus]:
     """What a primary says of the other brokers of its group.
 
@@ -189,13 +206,14 @@ def backup_statuses(
         own: the primary's.
         health: of the log, if it is known.
         log_bytes_max: its bound.
+        excused_s: of the time up to now, for so long nobody may have been able to say anything.
     """
     statuses: list[BackupStatus] = []
     for each in registered:
         entry, heard_s = each.entry, each.age_s + read_ago_s
         if entry.listen == own.listen:
             continue
-        is_away = heard_s > AWAY_S
+        is_away = heard_s - excused_s > AWAY_S
         behind = max(own.sequence - entry.sequence, 0) if is_away or entry.behind is None else entry.behind
         trouble = _lacks(own.sequence - behind, behind, health, log_bytes_max)
         statuses.append(

@@ -493,6 +493,17 @@ def test_the_log_is_led_by_another_machine_than_the_primarys(brokers: Brokers) -
     assert watch.health is not None
 
 
+def test_a_server_that_does_not_keep_the_log_is_not_beside_a_broker(brokers: Brokers) -> None:
+    """A mistyped name had no effect, and nobody was told."""
+    for beside, trouble in (("a", False), ("log-a", True)):
+        watch = LogWatch(brokers.servers.log("g"), beside, 1 << 30, lambda: False, lambda: BEGINNING)
+        watch.close()
+        watch.look()
+        assert watch.health is not None
+        told = "replication.beside is log-a, and the log is kept by a, b, c"
+        assert any(told in each for each in watch.health.trouble) is trouble
+
+
 class LaggingLog:
     """A log one of whose servers is heard and lacks records, or is not heard; its servers say so as NATS does."""
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import signal
+import threading
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from uuid import uuid4
 
@@ -14,13 +16,22 @@ import pytest
 
 from legato.cli.status import ask
 from legato.client import ConnectionFactory
-from legato.errors import LogUnavailableError
+from legato.errors import LogAccessError, LogError, LogUnavailableError
 from legato.processes.log_servers import LogServers
+from legato.replication import registration
 from legato.replication.log import LogHealth
-from legato.replication.memory import MemoryServers
+from legato.replication.memory import MemoryRegister, MemoryServers
 from legato.replication.nats import NatsSettings, open_register
 from legato.replication.register import Entry, Register, Registered
-from legato.replication.registration import AWAY, AWAY_S, DROPPED, FALLS_BEHIND, SAME_ADDRESS, backup_statuses
+from legato.replication.registration import (
+    AWAY,
+    AWAY_S,
+    DROPPED,
+    FALLS_BEHIND,
+    SAME_ADDRESS,
+    Registration,
+    backup_statuses,
+)
 from legato.store.content_digest import content_digest
 from tests.support.forked_process import run_legato
 from tests.support.replicated import Group, eventually
@@ -134,8 +145,84 @@ def test_what_a_primary_says_of_backups() -> None:
     assert told(AWAY_S, sequence=398, behind=0) == (602, DROPPED)
     assert told(AWAY_S, sequence=399, behind=0) == (601, AWAY)
     assert told(0.0, sequence=398, behind=0) == (0, "")
+    (excused,) = backup_statuses([Registered(entry("b:1", 5), AWAY_S + 8.0)], 0.0, own, None, 1, 10.0)
+    assert not excused.away
     (unknown,) = backup_statuses([Registered(entry("b:1", 5, behind=None), 0.0)], 0.0, own, None, 1)
     assert (unknown.behind, unknown.trouble) == (995, "")
+
+
+class SteppedClock:
+    """In the place of `threading.Event` and of the clock: a pause of a registration takes no time, and ends it."""
+
+    def __init__(self, end_s: float) -> None:
+        self.now_s = 1_000.0
+        self.end_s = self.now_s + end_s
+
+    def monotonic(self) -> float:
+        return self.now_s
+
+    def Event(self) -> SteppedClock:
+        return self
+
+    def wait(self, pause_s: float) -> None:
+        self.now_s += pause_s
+
+    def is_set(self) -> bool:
+        return self.now_s >= self.end_s
+
+
+class InterruptedRegister(MemoryRegister):
+    """A register that cannot be used for a while, in seconds since the beginning, or refuses; a backup says more."""
+
+    def __init__(self, clock: SteppedClock, out_s: range, silent_s: range, error: type[LogError]) -> None:
+        super().__init__(MemoryServers())
+        self._clock = clock
+        self._began_s = clock.now_s
+        self._out_s = out_s
+        self._silent_s = silent_s
+        self._error = error
+        self.asked_s: list[int] = []
+
+    def say(self, entry: Entry, timeout_s: float) -> None:
+        self.entries(timeout_s)
+
+    def entries(self, timeout_s: float) -> list[Registered]:
+        now_s = int(self._clock.now_s - self._began_s)
+        self.asked_s.append(now_s)
+        if now_s in self._out_s:
+            raise self._error("out")
+        heard_s = self._silent_s.start if now_s in self._silent_s else now_s
+        return [Registered(entry("b:1", 5), now_s - heard_s)]
+
+
+def looked(
+    monkeypatch: pytest.MonkeyPatch, out_s: range, silent_s: range, error: type[LogError] = LogUnavailableError
+) -> InterruptedRegister:
+    """What a primary asked for in two minutes."""
+    clock = SteppedClock(120.0)
+    register = InterruptedRegister(clock, out_s, silent_s, error)
+    with monkeypatch.context() as patch:
+        patch.setattr(registration, "time", clock)
+        patch.setattr(registration, "threading", SimpleNamespace(**vars(threading) | {"Event": clock.Event}))
+        own = entry("a:1", 5, state="leads")
+        Registration(register, lambda: own, lambda: True, lambda: None, 1)._thread.join(TIMEOUT_S)
+    return register
+
+
+def test_a_register_is_used_again_as_soon_as_its_servers_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A primary and a backup paused for half a minute, and missed each other; who is refused does pause."""
+    assert {36, 38} <= set(looked(monkeypatch, range(20, 36), range(0)).asked_s)
+    refused = looked(monkeypatch, range(20, 36), range(0), LogAccessError)
+    assert not set(refused.asked_s) & set(range(26, 50))
+
+
+@pytest.mark.parametrize(("back_s", "missed"), [(34, False), (100, True)])
+def test_a_backup_is_not_missed_because_nobody_could_say_anything(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, back_s: int, missed: bool
+) -> None:
+    """After an outage it has the time to say something; then it is missed."""
+    looked(monkeypatch, range(20, 24), range(5, back_s))
+    assert any(AWAY in record.getMessage() for record in caplog.records) is missed
 
 
 def backups(url: str) -> dict[str, dict[str, Any]]:
