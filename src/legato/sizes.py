@@ -6,6 +6,11 @@ _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 _DIGITS_MAX = 3
 
 
+def counted(count: int, noun: str) -> str:
+    """A number with its noun, such as `1 record` and `2,000 records`."""
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
 def size(count: float) -> str:
     """Bytes in the unit that makes them short, such as `3.2 MiB`."""
     value, unit = _scaled(count)

@@ -12,7 +12,9 @@ from pathlib import Path
 import pytest
 
 from legato.cli import main
+from legato.cli.contents import content
 from legato.cli.output import beside
+from legato.errors import ConfigError
 from legato.testing import BrokerPair, broker_pair
 from tests.support.forked_process import run_legato
 from tests.support.server import free_port
@@ -229,6 +231,50 @@ def test_a_mistyped_source_of_a_copy_leaves_no_directory_behind(tmp_path: Path) 
     answer = legato(None, "replica", "seed", str(tmp_path / "store"), "--from", str(tmp_path / "backup"))
     assert (answer.returncode, answer.stderr) == (1, f"legato: there is no store in {tmp_path / 'backup'}\n")
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("source", ["backup", "amqp://127.0.0.1:9?connect_attempts=1"])
+def test_a_source_of_a_copy_that_fails_late_leaves_no_directory_behind(tmp_path: Path, source: str) -> None:
+    """An empty directory with a lock was left, in which the next broker would begin."""
+    (tmp_path / "backup").mkdir()
+    wanted = tmp_path / "new" / "store"
+    answer = legato(None, "replica", "seed", str(wanted), "--from", source.replace("backup", str(tmp_path / "backup")))
+    assert answer.returncode == 1
+    assert [each.name for each in tmp_path.iterdir()] == ["backup"]
+    wanted.mkdir(parents=True)
+    (wanted / "users.toml").write_text("mine")
+    answer = legato(None, "replica", "seed", str(wanted), "--from", source.replace("backup", str(tmp_path / "backup")))
+    assert answer.returncode == 1
+    assert (wanted / "users.toml").read_text() == "mine"
+
+
+def test_a_device_that_does_not_end_is_no_message(pair: BrokerPair, tmp_path: Path) -> None:
+    """It was read until the machine had no memory left."""
+    limited = "ulimit -v 4000000; exec "
+    send = [sys.executable, "-m", "legato.cli", "send", "endless", "--file", "/dev/zero", "--url", pair.url]
+    answer = subprocess.run(
+        ["bash", "-c", limited + shlex.join(send)], capture_output=True, text=True, check=False, timeout=120
+    )
+    assert answer.returncode == 2
+    assert "/dev/zero does not end, or has more than a message may have (1.0 GiB)" in answer.stderr
+
+
+def test_a_pipe_is_read_as_far_as_a_message_may_go(tmp_path: Path) -> None:
+    def piped(count: int) -> bytes:
+        read, write = os.pipe()
+        with open(write, "wb") as file:
+            file.write(b"x" * count)
+        try:
+            return content(Path(f"/dev/fd/{read}"), 1_000)
+        finally:
+            os.close(read)
+
+    assert piped(1_000) == b"x" * 1_000
+    assert piped(0) == b""
+    with pytest.raises(ConfigError, match=r"more than a message may have \(1000 B\)"):
+        piped(1_001)
+    (tmp_path / "file").write_bytes(b"x" * 2_000)
+    assert len(content(tmp_path / "file", 1_000)) == 2_000, "which the broker judges"
 
 
 def test_settings_are_checked_and_nothing_is_started_or_made(tmp_path: Path) -> None:

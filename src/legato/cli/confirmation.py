@@ -11,9 +11,10 @@ from typing import Annotated
 
 import typer
 
-from legato.cli.output import counted, say
+from legato.cli.output import say
 from legato.errors import ConfigError
 from legato.quoting import one_line
+from legato.sizes import counted
 
 YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Print what would happen, and change nothing.")]

@@ -7,8 +7,9 @@ from urllib.parse import unquote
 
 from legato.cli.management import rows
 from legato.cli.options import URL_DEFAULT, JsonOption, UrlOption
-from legato.cli.output import counted, say, say_json
+from legato.cli.output import say, say_json
 from legato.quoting import quoted
+from legato.sizes import counted
 
 
 def connections(as_json: JsonOption = False, url: UrlOption = URL_DEFAULT) -> None:

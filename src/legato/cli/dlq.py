@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from legato.cli.commands import Commands
+from legato.cli.contents import content
 from legato.cli.options import URL_DEFAULT, JsonOption, UrlOption, a_text, finite
 from legato.cli.output import say, say_lines
 from legato.errors import ConfigError, JMSError
@@ -506,7 +507,7 @@ def _read(file: Path) -> Any:
     from legato.administration.exact_json import read_json
 
     try:
-        text = file.read_text(encoding="utf-8")
+        text = content(file).decode()
     except UnicodeDecodeError:
         raise JMSError(f"{quoted(file)} is no text in UTF-8: it cannot be a body here.") from None
     try:

@@ -13,8 +13,9 @@ from legato.cli.commands import Commands
 from legato.cli.failures import EXIT_FAILED
 from legato.cli.log_login import Login, ServersArgument, TimeoutOption, takes_login
 from legato.cli.options import JsonOption
-from legato.cli.output import counted, say, say_json
+from legato.cli.output import say, say_json
 from legato.quoting import quoted
+from legato.sizes import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -25,9 +25,10 @@ from legato.cli.options import (
     ledger_of,
     one_or_groups,
 )
-from legato.cli.output import counted, say, say_json, say_lines
+from legato.cli.output import say, say_json, say_lines
 from legato.errors import LegatoError
 from legato.quoting import sentence
+from legato.sizes import counted
 
 app = Commands(
     name="ledger",

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import signal
 import threading
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,7 +14,7 @@ import typer
 from legato.cli.commands import Commands
 from legato.cli.endings import undone_if_ended
 from legato.cli.failures import EXIT_FAILED
-from legato.cli.log_login import Login, ServersArgument, TimeoutOption, takes_login
+from legato.cli.log_login import Login, ServersArgument, TimeoutOption, takes_login, telling_late
 from legato.cli.options import JsonOption
 from legato.cli.output import say, say_json
 from legato.quoting import quoted, sentence
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from legato.errors import LogUnavailableError
     from legato.processes.log_servers import LogServers
     from legato.replication.log import LogHealth
+    from legato.replication.nats import NatsSettings
 
 app = Commands(
     name="log",
@@ -58,7 +61,7 @@ def run(
     ended = threading.Event()
     servers = LogServers(directory.resolve(), nodes=nodes, on_end=ended.set)
     try:
-        with undone_if_ended():  # a start may last, and Ctrl-C ends it
+        with undone_if_ended(), telling_late(partial(_say_who_starts, servers)):  # Ctrl-C ends a start that lasts
             servers.start()
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, lambda _number, _frame: ended.set())
@@ -118,10 +121,11 @@ def begin(
     """Say that a group is new, so that a broker with an empty store begins its log before all the others have come.
 
     Needed only if ha.addresses names brokers that do not run yet: without a word the log begins when all of them have
-    come with empty stores. It is refused if the group has a log, or a broker that had one.
+    come with empty stores. Start one of them first. It is refused if the group has a log, or a broker that had one.
 
     Example: legato log begin nats://log-1,nats://log-2,nats://log-3 --group orders
     """
+    from legato.errors import LogError
     from legato.replication.beginning import allow_beginning
     from legato.replication.nats import NatsRegister, Opening
     from legato.replication.patience import Patience
@@ -130,8 +134,14 @@ def begin(
     opening = Opening(settings)
     try:
         opening.connection.wait_for_first(timeout_s)
+        register = NatsRegister(opening.connection, settings)
+        if not register.entries(timeout_s):  # before anything is made under a name that may be mistyped
+            raise LogError(
+                f"no broker of the group {group} has come to these servers: if the name is right, start one, which "
+                "says what it waits for, and run this again"
+            )
         last = Patience(timeout_s).insist(opening.prepared).last(timeout_s)
-        allow_beginning(NatsRegister(opening.connection, settings), group, last, timeout_s)
+        allow_beginning(register, group, last, timeout_s)
     finally:
         opening.close()
     say(f"the log of the group {quoted(group)} begins with the next broker that has an empty store")
@@ -187,6 +197,7 @@ def restore(
     others: list[Evidence] = [evidence(path) for path in other or ()]
     lock = hold_directory(store)
     try:
+        _see_group(settings, timeout_s)
         restored = restore_log(store, settings, others, brokers=brokers, accept_loss=accept_loss, timeout_s=timeout_s)
     finally:
         lock.release()
@@ -195,6 +206,42 @@ def restore(
         return
     say(f"the group {quoted(group)} has a new log, which begins with commit {restored.commit:,} of {store}")
     say("start this broker; copy its store to the others (legato replica seed) before they start")
+
+
+def _say_who_starts(servers: LogServers) -> str:
+    from legato.processes.log_servers import START_S
+
+    late = [server for server in servers.servers if not server.is_healthy] or servers.servers
+    names = ", ".join(server.name for server in late)
+    return (
+        f"waits until {names} can keep a log, at most {START_S:g} s: what they say is in "
+        f"{servers.directory}/*/{late[0].log_file.name}"
+    )
+
+
+def _see_group(settings: NatsSettings, timeout_s: float) -> None:
+    """See that a name is not mistyped, as far as the servers tell, before anything is made under it.
+
+    Raises:
+        LogError: there are logs, and nobody has come by that name.
+    """
+    from legato.errors import LogError, LogUnavailableError
+    from legato.replication.nats import open_register, survey
+
+    register = open_register(settings, timeout_s)
+    try:
+        has_come = bool(register.entries(timeout_s))
+    finally:
+        register.close()
+    found: list[str] = []
+    with suppress(LogUnavailableError):  # a login may not be permitted to ask for all
+        found = [] if has_come else sorted(survey(settings, timeout_s))
+    if found and settings.group not in found:
+        raise LogError(
+            f"no broker of the group {settings.group} has come to these servers, which have logs of "
+            f"{', '.join(map(quoted, found))}: if the name is right, start one of its brokers, which says that the log "
+            "is lost, and run this again"
+        )
 
 
 def _tell_servers(servers: LogServers, as_json: bool) -> None:

@@ -108,8 +108,14 @@ def takes_login(command: Callable[..., None]) -> Callable[..., None]:
 @contextmanager
 def _telling_of_a_wait(timeout_s: float) -> Iterator[None]:
     """Say on standard error that servers are waited for, once that lasts."""
-    words = f"waits for the log's servers, at most {timeout_s:g} s for each answer (--timeout)"
-    telling = threading.Timer(QUIET_S, say, (words,), {"err": True})
+    with telling_late(lambda: f"waits for the log's servers, at most {timeout_s:g} s for each answer (--timeout)"):
+        yield
+
+
+@contextmanager
+def telling_late(words: Callable[[], str]) -> Iterator[None]:
+    """Say on standard error what is waited for, once that lasts."""
+    telling = threading.Timer(QUIET_S, lambda: say(words(), err=True))
     telling.daemon = True
     telling.start()
     try:

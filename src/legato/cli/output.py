@@ -27,11 +27,6 @@ def say(line: str, *, err: bool = False, **style: Any) -> None:
     typer.secho(one_line(line), err=err, **style)
 
 
-def counted(count: int, noun: str) -> str:
-    """So many of something, in words."""
-    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
-
-
 def say_lines(text: str, *, err: bool = False, **style: Any) -> None:
     """Print a text of several lines."""
     typer.secho(lines(text), err=err, **style)

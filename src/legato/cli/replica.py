@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack, contextmanager
+import shutil
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -142,11 +143,12 @@ def seed(
     named = f"the store at {parse_uri(source)}" if is_uri(source) else source
     if not is_uri(source) and not Path(source).is_dir():
         raise StoreError(f"there is no store in {source}")
-    store.mkdir(mode=0o700, parents=True, exist_ok=True)
     if not is_uri(source) and store.resolve() == Path(source).resolve():
         raise StoreError(f"{store} cannot be a copy of itself: --from names another directory")
-    lock = hold_directory(store)
-    try:
+    with ExitStack() as begun:
+        begun.enter_context(_made(store))
+        lock = hold_directory(store)
+        begun.callback(lock.release)
         with ExitStack() as stack:
             stack.enter_context(undone_if_ended())
             told = stack.enter_context(fetching()) if is_uri(source) else lambda done, total: None
@@ -157,8 +159,6 @@ def seed(
                     "with legato store restore (docs/howto/replication.md)"
                 )
             before = seeding.seed(store, snapshot)
-    finally:
-        lock.release()
     record = snapshot.position.sequence
     if as_json:
         replaced = None if before is None else str(before)
@@ -232,6 +232,22 @@ def forget(
         say(f"no broker {quoted(listen)} of the group {quoted(group)} has registered there", err=True)
         raise typer.Exit(EXIT_FAILED)
     say(f"{quoted(listen)} is no broker of the group {quoted(group)} any more")
+
+
+@contextmanager
+def _made(directory: Path) -> Iterator[None]:
+    """A directory, made with those above it if need be; what was made is removed if the block fails."""
+    missing = [each for each in (directory, *directory.parents) if not each.exists()]
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    try:
+        yield
+    except BaseException:
+        if missing:
+            shutil.rmtree(directory, ignore_errors=True)
+        with suppress(OSError):
+            for each in missing[1:]:
+                each.rmdir()
+        raise
 
 
 @contextmanager

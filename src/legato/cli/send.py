@@ -10,6 +10,7 @@ from typing import Annotated
 
 import typer
 
+from legato.cli.contents import content
 from legato.cli.options import URL_DEFAULT, QueueArgument, UrlOption, a_text
 from legato.cli.output import say
 from legato.errors import JMSError
@@ -120,7 +121,7 @@ class Patience:
 def bodies(text: str | None, file: Path | None, count: int) -> Iterator[str | bytes]:
     """The bodies to send, in order."""
     if file is not None:
-        data = file.read_bytes()
+        data = content(file)
         for _ in range(count):
             yield data
     elif text == "-":

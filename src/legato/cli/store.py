@@ -11,8 +11,9 @@ from legato.cli.commands import Commands
 from legato.cli.confirmation import messages
 from legato.cli.endings import undone_if_ended
 from legato.cli.options import JsonOption
-from legato.cli.output import counted, say, say_json
+from legato.cli.output import say, say_json
 from legato.errors import ConfigError
+from legato.sizes import counted
 
 if TYPE_CHECKING:
     from legato.store.backup import Contents

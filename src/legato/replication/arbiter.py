@@ -42,6 +42,7 @@ from legato.replication.replica import Replica
 from legato.replication.replica_status import Activity, LogServerStatus, ReplicaStatus
 from legato.replication.versions import EpochVersions
 from legato.replication.waiting import Waiting
+from legato.sizes import counted
 from legato.store.commit_records import AnyRecord, Beat, CommitRecord, EpochRecord, encode_epoch
 from legato.store.environment import DATA_NAME
 from legato.store.lmdb import LmdbStore
@@ -461,9 +462,9 @@ class LogArbiter:
             return
         if replicated_log.last():
             raise LogDivergedError(
-                f"the store in this directory has {replica.commits} commits of its own, and the log of the group "
-                f"{replicated_log.group} has begun with another: serve a new directory, which is filled from the log, "
-                "or move this store away"
+                f"the store in this directory has {counted(replica.commits, 'commit')} of its own, and the log of the "
+                f"group {replicated_log.group} has begun with another: serve a new directory, which is filled from the "
+                "log, or move this store away"
             )
         replica.begin_log(secrets.token_bytes(IDENTITY_BYTES))
 

@@ -13,6 +13,7 @@ from legato.errors import LogError, LogUnavailableError
 from legato.quoting import quoted
 from legato.replication.register import Entry, Register
 from legato.replication.replica import Replica
+from legato.sizes import counted
 
 log = logging.getLogger("legato.replication")
 
@@ -56,8 +57,8 @@ class Beginning:
                 return ""
             if other := _furthest(entries):
                 return (
-                    f"the broker at {quoted(other.listen)} has a store with {other.commits:,} commits, with which the "
-                    f"log of the group {self._group} is to begin: start that one first"
+                    f"the broker at {quoted(other.listen)} has a store with {counted(other.commits, 'commit')}, with "
+                    f"which the log of the group {self._group} is to begin: start that one first"
                 )
             if self._former and not self._register.may_begin(TIMEOUT_S):
                 return (
@@ -95,14 +96,14 @@ def allow_beginning(register: Register, group: str, last: int, timeout_s: float)
         LogError: the group has a log, or a broker that had one.
     """
     if last:
-        raise LogError(f"the group {group} has a log, with {last:,} records: there is nothing to begin")
+        raise LogError(f"the group {group} has a log, with {counted(last, 'record')}: there is nothing to begin")
     if other := _furthest([each.entry for each in register.entries(timeout_s)]):
         gone = f"If that broker is gone for good: legato replica forget ... {quoted(other.listen)}"
         if other.sequence:
             raise LogError(f"{lost_log(group, other)}. {gone}")
         raise LogError(
-            f"the broker at {quoted(other.listen)} has a store with {other.commits:,} commits, with which the log of "
-            f"the group {group} begins as soon as it is started. {gone}"
+            f"the broker at {quoted(other.listen)} has a store with {counted(other.commits, 'commit')}, with which the "
+            f"log of the group {group} begins as soon as it is started. {gone}"
         )
     register.allow_beginning(timeout_s)
 
@@ -110,9 +111,9 @@ def allow_beginning(register: Register, group: str, last: int, timeout_s: float)
 def lost_log(group: str, entry: Entry) -> str:
     """What is said if the log is empty and a broker was on it."""
     return (
-        f"the log of the group {group} is empty, and the broker at {quoted(entry.listen)} has {entry.commits:,} "
-        "commits of the group: the log's servers have lost it. Begin it again with the store that is furthest, on its "
-        "machine: legato log restore"
+        f"the log of the group {group} is empty, and the broker at {quoted(entry.listen)} has "
+        f"{counted(entry.commits, 'commit')} of the group: the log's servers have lost it. Begin it again with the "
+        "store that is furthest, on its machine: legato log restore"
     )
 
 

@@ -11,6 +11,7 @@ from legato.core.records import Applied, CommitRecord, EpochRecord
 from legato.errors import FencedError, LogDivergedError, StoreCorruptError, StoreError, StoreFullError
 from legato.replication.log import BEGINNING, Position, Record
 from legato.replication.versions import EpochVersion, EpochVersions, read_record, refuse_other_version, version_of
+from legato.sizes import counted
 from legato.store.base import Store
 from legato.store.commit_records import AnyRecord, Beat
 
@@ -193,8 +194,8 @@ class Replica:
             return
         if self.is_of_no_log or record.origin != self.origin:
             raise LogDivergedError(
-                f"the store in this directory has {self.commits} commits of its own, and the log began with another "
-                "store: serve a new directory, which is filled from the log, or remove this store"
+                f"the store in this directory has {counted(self.commits, 'commit')} of its own, and the log began with "
+                "another store: serve a new directory, which is filled from the log, or remove this store"
                 if self.commits
                 else "the log began with a store that was not empty: copy that store to this directory first "
                 "(legato store backup, legato store restore)"

@@ -21,6 +21,7 @@ from legato.replication.nats import NatsSettings, open_log, open_register
 from legato.replication.replica import Replica
 from legato.replication.seeding import look_at
 from legato.replication.versions import EpochVersions
+from legato.sizes import counted
 from legato.store.commit_records import encode_epoch
 from legato.store.lmdb import LmdbStore
 
@@ -108,8 +109,8 @@ def restore_log(
         try:
             if last := log.last(timeout_s):
                 raise LogError(
-                    f"the group {settings.group} has a log, with {last} records: it is not lost. A broker whose store "
-                    "is not on it needs a copy of one that is (legato replica seed)"
+                    f"the group {settings.group} has a log, with {counted(last, 'record')}: it is not lost. A "
+                    "broker whose store is not on it needs a copy of one that is (legato replica seed)"
                 )
             commit, epoch = replica.commits, replica.epoch + 1
             if not replica.origin or replica.is_of_no_log:
@@ -162,6 +163,7 @@ def _refuse_loss(
         )
     if len(others) < brokers - 1:
         raise StoreError(
-            f"of the {brokers} brokers of the group {len(others) + 1} are compared: each of the others may have "
-            f"commits that {directory} lacks. Name their stores with --other, or give --brokers; {consent}"
+            f"of the {brokers} brokers of the group {len(others) + 1} {'are' if others else 'is'} compared: each of "
+            f"the others may have commits that {directory} lacks. Name their stores with --other, or give --brokers; "
+            f"{consent}"
         )

@@ -213,7 +213,7 @@ def test_all_servers_of_the_log_lose_their_disks_and_the_furthest_store_begins_a
     assert f"{first.store} has commit" in behind.stderr
     unknown = legato(*command)
     assert unknown.returncode == 1
-    assert "of the 2 brokers of the group 1 are compared" in unknown.stderr
+    assert "of the 2 brokers of the group 1 is compared" in unknown.stderr
     restored = legato(*command, "--other", second.store)
     assert restored.returncode == 0, restored.stderr
 

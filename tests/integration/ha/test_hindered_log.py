@@ -29,7 +29,7 @@ def change(servers: LogServers, name: str, **changes: Any) -> None:
 @pytest.mark.parametrize(
     ("changes", "back", "told"),
     [
-        ({"num_replicas": 1}, {"num_replicas": 3}, "is kept by 1 server(s): at least 3 are needed"),
+        ({"num_replicas": 1}, {"num_replicas": 3}, "is kept by 1 server: at least 3 are needed"),
         ({"max_age": 3_600_000_000_000}, {"max_age": 0}, "forgets records by itself (max_age: 3600000000000)"),
         ({"max_msg_size": 1_000_000}, {"max_msg_size": -1}, "takes messages of at most 1000000 bytes: remove max_msg_"),
     ],

@@ -421,7 +421,7 @@ class Connection:
 
 def _credentials(file: Path) -> RawCredentials:
     """What is in a file with credentials. The client would look for ever for what is not in it."""
-    text = file.read_text()
+    text = file.read_text(encoding="utf-8")
     if not all(f"BEGIN {part}-----\n" in text for part in ("NATS USER JWT", "USER NKEY SEED")):
         raise ValueError("no credentials")
     return RawCredentials(text)

@@ -257,7 +257,7 @@ class NatsEngine:
         if not any(replica.leads for replica in replicas):
             trouble.append("nobody leads the log: an election, or no quorum")
         if missing := wanted - len(replicas):
-            trouble.append(f"{missing} of {wanted} replicas of the log have no server")
+            trouble.append(f"{missing} of {wanted} replicas of the log {'has' if missing == 1 else 'have'} no server")
         trouble.extend(replica.trouble for replica in replicas if not replica.current)
         if lazy := [replica.server for replica in replicas if replica.synced is False]:
             trouble.append(sync_proof.lazy_sentence(lazy))

@@ -5,6 +5,7 @@ from typing import Any
 
 from legato.errors import LogError, LogFormatError, LogUnsafeError
 from legato.replication.nats.settings import NatsSettings
+from legato.sizes import counted
 
 
 def configuration(settings: NatsSettings) -> dict[str, Any]:
@@ -54,8 +55,8 @@ def check(found: Mapping[str, Any], settings: NatsSettings) -> None:
         raise LogUnsafeError(f"the stream {name} is written to disk late (persist_mode: async)")
     if int(found.get("num_replicas", 1)) < 3:
         raise LogUnsafeError(
-            f"the stream {name} is kept by {found.get('num_replicas', 1)} server(s): at least 3 are needed, "
-            f"`nats stream edit {name} --replicas 3`"
+            f"the stream {name} is kept by {counted(int(found.get('num_replicas', 1)), 'server')}: at least 3 are "
+            f"needed, `nats stream edit {name} --replicas 3`"
         )
     limits = [f"{each}: {found[each]}" for each in _UNLIMITED if int(found.get(each) or -1) > 0]
     if limits or found.get("retention") != "limits":
