@@ -209,16 +209,25 @@ def test_a_password_file_is_utf_8_in_any_locale(tmp_path: Path) -> None:
     password.chmod(0o600)
     store = tmp_path / "store"
     store.mkdir(mode=0o700)
-    add = ["user", "add", "ann", "--store", str(store), "--password-file", str(password)]
-    ascii_only = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
-    answer = subprocess.run(
-        [sys.executable, "-m", "legato.cli", *add],
-        env=os.environ | ascii_only,
-        capture_output=True,
-        text=True,
-        check=False,
+    (config := tmp_path / "legato.toml").write_text(
+        f'[replication]\nservers = "a"\nuser = "brokers"\npassword_file = "{password}"\n'
     )
-    assert (answer.returncode, answer.stderr) == (0, "")
+    ascii_only = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    log_login = ["--timeout", "0.2", "--user", "brokers", "--password-file", str(password)]
+    for words, code, said in (
+        (["user", "add", "ann", "--store", str(store), "--password-file", str(password)], 0, ""),
+        (["serve", "--check", "--store", str(store), "--config", str(config)], 0, ""),
+        (["log", "status", "127.0.0.1:9", *log_login], 1, "no server of the log answers"),
+    ):
+        answer = subprocess.run(
+            [sys.executable, "-m", "legato.cli", *words],
+            env=os.environ | ascii_only,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert answer.returncode == code, answer.stderr
+        assert said in answer.stderr
 
 
 def test_a_file_is_written_first_under_a_name_that_nobody_foresees(tmp_path: Path) -> None:
