@@ -15,6 +15,10 @@ from legato.replication.group_names import check_group
 from legato.replication.log import PATIENCE_S, SILENCE_S, LogHealth, Position, Reading, Record
 from legato.replication.patience import Patience
 
+SHORT_ANSWERS = 10
+"""So often a leader has to say, over some seconds, that it ends before a position: one that has just been elected may
+not have applied yet all that it has."""
+
 
 class ChainedLog:
     """A log whose messages an engine keeps.
@@ -106,8 +110,10 @@ class ChainedLog:
     def _chain(self, after: Position, patience: Patience) -> Chain:
         """The chain from a position on, which has to be on this log."""
         bounds = patience.insist(self._engine.bounds)
+        short_answers = 0
         while after.sequence > bounds.last:
-            if bounds.settled:
+            short_answers += bounds.settled
+            if short_answers == SHORT_ANSWERS:
                 raise diverged(after)
             patience.spent_by(unsettled())
             patience.pause(CHECK_PAUSE_S)

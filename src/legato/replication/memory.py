@@ -35,6 +35,7 @@ class MemoryServers:
         self._answers_to_lose = 0
         self._requests_to_lose = 0
         self._deposed_last: int | None = None
+        self._unapplied: tuple[int, int] = 0, 0
         self.beginning_allowed = False
         self.entries: dict[str, tuple[Entry, float]] = {}
         """Of the register, by their `listen`, and when they were said, by `time.monotonic()`."""
@@ -110,10 +111,18 @@ class MemoryServers:
         finally:
             self._deposed_last = None
 
+    def not_all_applied(self, last: int, answers: int) -> None:
+        """Let the leader's next answers say that it ends with a message: it has not applied all that it has."""
+        self._unapplied = last, answers
+
     def bounds(self) -> Bounds:
         """As `Engine.bounds`."""
         if self._deposed_last is not None:
             return Bounds(self._first, self._deposed_last, settled=False)
+        last, answers = self._unapplied
+        if answers:
+            self._unapplied = last, answers - 1
+            return Bounds(self._first, last)
         return Bounds(self._first, len(self._messages))
 
     def found(self, first: int, last: int) -> Iterator[Message]:

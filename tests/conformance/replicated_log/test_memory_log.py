@@ -163,6 +163,15 @@ def test_what_a_deposed_leader_lacks_is_not_missing(servers: MemoryServers) -> N
     assert data_of(read_all(log)) == [b"epoch", b"one"]
 
 
+def test_what_a_new_leader_has_not_applied_yet_is_on_the_log(servers: MemoryServers) -> None:
+    """As real servers did on a busy machine: a leader ended 400 records early for some milliseconds."""
+    log = servers.log("orders")
+    place = claim(log).append(b"one").position
+    for look in (lambda: log.read(place), lambda: log.follow(place), lambda: log.claim(b"mine", place)):
+        servers.not_all_applied(last=1, answers=3)
+        look()
+
+
 def test_a_missing_last_record_is_seen_by_a_follower(servers: MemoryServers) -> None:
     log = servers.log("orders")
     writer = claim(log)

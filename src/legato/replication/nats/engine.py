@@ -315,9 +315,12 @@ def _bounds(info: Mapping[str, Any]) -> Bounds:
 
 
 def _settled(info: Mapping[str, Any]) -> bool:
-    """Whether who answered has heard of a majority so lately that nobody can have been elected since."""
-    others = info.get("cluster", {}).get("replicas") or ()
-    return 2 * (1 + sum(map(_is_heard, others))) > 1 + len(others)
+    """Whether who answered has all that is acknowledged: it has heard of a majority so lately that nobody can have been
+    elected since, and has applied what it had as it was elected, for servers name no leader before."""
+    cluster = info.get("cluster") or {}
+    others = cluster.get("replicas") or ()
+    leads = bool(cluster.get("leader")) or not cluster
+    return leads and 2 * (1 + sum(map(_is_heard, others))) > 1 + len(others)
 
 
 def _is_heard(state: Mapping[str, Any]) -> bool:
