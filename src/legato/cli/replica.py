@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from legato.cli.commands import Commands
+from legato.cli.confirmation import DryRunOption, YesOption, confirm
 from legato.cli.endings import undone_if_ended
 from legato.cli.failures import EXIT_FAILED
 from legato.cli.log_login import Login, ServersArgument, TimeoutOption, takes_login
@@ -167,6 +168,51 @@ def seed(
     say(f"{store}: a copy of {named}, commit {snapshot.commit:,}, epoch {snapshot.epoch}, record {record:,} of its log")
     if before is not None:
         say(f"what it had before is in {before.name}")
+
+
+@app.command("detach")
+def detach(
+    store: Annotated[Path, typer.Argument(metavar="STORE", help="The store directory.", show_default=False)],
+    *,
+    yes: YesOption = False,
+    dry_run: DryRunOption = False,
+) -> None:
+    """Take a store out of its group's log, to serve it alone from now on; no broker may run on STORE.
+
+    For a restored copy, or for the last broker of a group that is to end: there stop all brokers first, and take the
+    store whose commit is the highest (legato replica status). What is confirmed on it afterwards nobody else has, and
+    neither can it follow the group's log again nor can the group's other stores follow it.
+
+    Examples: legato replica detach ./restored; legato replica detach /var/lib/legato --yes
+    """
+    from legato.cli.serve import refuse_backup
+    from legato.errors import StoreError, StoreLockedError
+    from legato.ha.lock import StoreLock
+    from legato.store.environment import DATA_NAME
+    from legato.store.lmdb import LmdbStore
+
+    if not (store / DATA_NAME).is_file():
+        raise StoreError(f"there is no store in {store}")
+    refuse_backup(store)
+    lock = StoreLock(store)
+    if not lock.try_acquire():
+        raise StoreLockedError(f"a broker runs on the store in {store}: stop it first")
+    try:
+        opened = LmdbStore(store)
+        try:
+            meta = opened.meta()
+            if meta.applied is None:
+                say(f"{store} is of no log: a broker serves it alone as it is")
+                return
+            commit = f"commit {meta.log_position:,} of epoch {meta.epoch}"
+            what = f"take {store}, as of {commit}, out of its group's log for good"
+            if confirm(what, yes=yes, dry_run=dry_run):
+                opened.place(None)
+                say(f"{store} is of no log any more, as of {commit}: serve it without --replicate")
+        finally:
+            opened.close()
+    finally:
+        lock.release()
 
 
 @app.command("list")

@@ -117,7 +117,7 @@ def serve(
     try:
         settings = read_config()
         _refuse_lone(settings)
-        _refuse_backup(settings.store_directory)
+        refuse_backup(settings.store_directory)
         run(settings, read_config, [readable] if user else [])
     except Exception as error:
         if wants_json(config):
@@ -149,7 +149,7 @@ def _check(config: Config) -> None:
     _refuse_lone(config)
     if config.replication.servers:
         log_settings(config.replication).tls()
-    _refuse_backup(store)
+    refuse_backup(store)
     if store.exists() and not store.is_dir():
         raise ConfigError(f"Cannot use {store} as the store: it has to be a directory, and it is a file.")
     if store.exists() and any(store.iterdir()):
@@ -174,7 +174,7 @@ def _refuse_lone(config: Config) -> None:
         )
 
 
-def _refuse_backup(store: Path) -> None:
+def refuse_backup(store: Path) -> None:
     """Refuse to serve from a backup itself: it would be none from then on, and its copy of the ledger would go on.
 
     Raises:

@@ -458,11 +458,11 @@ class LmdbStore:
             with suppress(_Abandoned), prepared.writing:
                 raise _Abandoned
 
-    def place(self, applied: Applied) -> None:
-        """See `Store.place`."""
+    def place(self, applied: Applied | None) -> None:
+        """See `Store.place`; None: its last commit counts as one that came from no log."""
         self._with_reserve(lambda: self._place(applied))
 
-    def _place(self, applied: Applied) -> None:
+    def _place(self, applied: Applied | None) -> None:
         with self._writing() as txn:
             meta = self._meta(txn)
             self._refuse_fenced(meta)

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from legato.cli.status import ask
+from legato.client import ConnectionFactory
 from legato.processes.log_servers import LogServers
 from tests.integration.replication.test_nats_safety import ask as ask_log
-from tests.support.replicated import Group, eventually, group, servers
+from tests.support.forked_process import run_legato
+from tests.support.replicated import Group, eventually, group, received, servers
 from tests.support.server import Server
 
 __all__ = ["group", "servers"]
@@ -65,13 +68,58 @@ def test_no_backup_claims_a_log_that_takes_nothing_while_its_primary_lives(
     eventually(lambda: any(each.role.startswith("active epoch=2") for each in (first, second)), "nobody serves")
 
 
-def test_a_store_of_a_group_that_is_served_without_its_log_says_so(group: Group) -> None:
-    """It confirmed what nobody else has, and said nothing: `--replicate` was forgotten."""
+def test_a_store_of_a_group_is_not_served_without_its_log_before_it_is_detached(group: Group, tmp_path: Path) -> None:
+    """Without `--replicate`, which was forgotten, it confirmed what nobody else has."""
+    first = group.start("a", "active")
+    send(group.url, "one")
+    running = legato("replica", "detach", first.store, "--yes")
+    assert running.returncode == 1
+    assert f"a broker runs on the store in {first.store}: stop it first" in running.stderr
+    backup, restored = tmp_path / "backup", tmp_path / "restored"
+    assert legato("store", "backup", first.store, backup, "--no-ledger").returncode == 0
+    assert "is a backup: make a store of it first" in legato("replica", "detach", backup, "--yes").stderr
+    assert legato("store", "restore", backup, restored).returncode == 0
+    alone = Server(restored).start()
+    alone.wait_for_role("ended")
+    assert alone.wait() == 2, "whoever restarts brokers is to leave it alone"
+    refused = alone.log.read_text()
+    assert "belongs to a replicated log, and --replicate (replication.servers) is not given" in refused
+    assert f"legato replica detach {restored}" in refused
+    assert "Traceback" not in refused
+
+    asked = legato("replica", "detach", restored)
+    assert asked.returncode == 2
+    assert "add --yes to do so" in asked.stderr
+    assert "would take" in legato("replica", "detach", restored, "--dry-run").stdout
+    assert alone.start().role == "ended", "nothing was changed"
+    assert "is of no log any more, as of commit " in legato("replica", "detach", restored, "--yes").stdout
+    assert "serves it alone as it is" in legato("replica", "detach", restored, "--yes").stdout
+    alone.start().wait_for_role("active")
+    assert received(f"amqp://127.0.0.1:{alone.port}") == ["one"]
+    assert alone.stop() == 0
+
+    stray = Server(restored, "--replicate", group.servers.url, "--group", group.name).start()
+    stray.wait_for_role("ended")
+    assert "commits of its own, and the log of the group" in stray.log.read_text()
+    assert received(group.url) == ["one"], "the group goes on"
+
+
+def test_a_store_that_was_detached_begins_the_log_of_a_new_group(group: Group) -> None:
     group.start("a", "active").stop()
-    alone = Server(group.brokers["a"].store).start()
-    alone.wait_for_role("active")
-    alone.wait_for_log("came from a replicated log, and this broker serves without one (--replicate)")
-    alone.kill()
+    store = group.brokers["a"].store
+    assert legato("replica", "detach", store, "--yes").returncode == 0
+    begun = Server(store, "--replicate", group.servers.url, "--group", f"{group.name}-new").start()
+    begun.wait_for_role("active epoch=2")
+    assert begun.stop() == 0
+
+
+def send(url: str, text: str) -> None:
+    with ConnectionFactory(url).create_connection() as connection, connection.create_session() as session:
+        session.create_producer(session.create_queue("q")).send(session.create_text_message(text))
+
+
+def legato(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    return run_legato(*map(str, arguments))
 
 
 def when(broker: Server, said: str) -> str:

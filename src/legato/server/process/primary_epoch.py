@@ -67,12 +67,6 @@ class EpochEnding(StrEnum):
     """Its lock, or its epoch, is another's."""
 
 
-ALONE = (
-    "the last commit of this store came from a replicated log, and this broker serves without one (--replicate): if "
-    "others of its group serve, stop it; nobody else has what it confirms, and its store follows that log no more"
-)
-
-
 class PrimaryEpoch:
     """One epoch of a primary.
 
@@ -156,10 +150,9 @@ class PrimaryEpoch:
         if store is None:
             return self._leave_early()
         try:
+            self._refuse_alone(store)
             self._check_ledger(store, takeover)
             commits = self._replica.commits if self._replica is not None else None
-            if self._replica is None and store.meta().applied is not None:
-                log.warning("! %s", sentence(ALONE))
             begin_epoch = (commits or store).begin_epoch
             meta = await self._when_there_is_room(
                 lambda: begin_epoch(config.advertised, self._clock.now_us()), self._say_who_writes
@@ -264,6 +257,19 @@ class PrimaryEpoch:
                 self._lock.describe(epoch, last.listen)
                 self._lock.release(last.left or "lost its store")
             raise
+
+    def _refuse_alone(self, store: LmdbStore) -> None:
+        """Serve no store of a replicated log without that: beside the group, nobody else has what this one confirms.
+
+        Raises:
+            ConfigError: it is one.
+        """
+        if self._replica is None and store.meta().applied is not None:
+            raise ConfigError(
+                f"the store in {store.path} belongs to a replicated log, and --replicate (replication.servers) is not "
+                "given: start it with the servers of that log. To serve it alone from now on, as a restored copy or "
+                f"the last broker of its group: legato replica detach {store.path}"
+            )
 
     def _check_ledger(self, store: LmdbStore, takeover: Takeover) -> None:
         """See that the ledger is this store's. After a takeover clients come first: then no facts go, nor are exported.
