@@ -21,6 +21,8 @@ from legato import __version__
 from legato.clock import elapsed_s
 from legato.errors import (
     FencedError,
+    JMSError,
+    JMSSecurityError,
     LegatoError,
     LogDamagedError,
     LogDivergedError,
@@ -64,6 +66,8 @@ LEASE_MARGIN = 1.05
 CLAIM_PATIENCE_S = 2.0
 PAUSE_S = 0.2
 """Between two tries when the log cannot be used, or the store has no room."""
+SEED_PAUSE_S = 5.0
+"""Before the brokers of the group are asked again for a copy of their store, of which they had none to give."""
 IDENTITY_BYTES = 16
 LOG_BYTES_MAX = 1 << 30
 FOLLOWING, LOOKING, APPENDING = "following", "looking", "appending"
@@ -359,11 +363,11 @@ class LogArbiter:
         elif silence_s < self._lease_s:
             self.waiting.end(APPENDING)
 
-    def _wait(self, why: str) -> None:
+    def _wait(self, why: str, pause_s: float = PAUSE_S) -> None:
         if not self._closed:
             self.waiting.begin(FOLLOWING, why)
         with self._changed:
-            self._changed.wait_for(lambda: self._closed, PAUSE_S)
+            self._changed.wait_for(lambda: self._closed, pause_s)
 
     def _note_look(self, trouble: str) -> None:
         """The log's servers were looked at: what was wrong with that, or nothing."""
@@ -402,6 +406,10 @@ class LogArbiter:
                 self._wait(str(problem))
                 return True
             except (LegatoError, OSError) as problem:
+                if isinstance(problem, JMSError) and not isinstance(problem, JMSSecurityError):
+                    # Nobody serves there now, or another one than when the copy began.
+                    self._wait(f"{error}; {problem}", SEED_PAUSE_S)
+                    return True
                 why = f"; {problem}"
         self._fail(LogTrimmedError(f"{error}: {SEED}{why}"))
         return False

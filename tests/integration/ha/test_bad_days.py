@@ -147,7 +147,7 @@ def test_an_administrator_seeds_a_broker_from_one_that_serves(group: Group, tmp_
 
 
 def test_a_wiped_broker_seeds_itself_from_the_one_that_serves_on_another_machine(group: Group, tmp_path: Path) -> None:
-    """Nothing but its URL is needed, no common disk; and while nobody serves there, the broker ends and says so."""
+    """Nothing but its URL is needed, no common disk; while nobody serves there, the broker says so and asks on."""
     first, sent = begin(group, forgetful(tmp_path))
     seeding = forgetful(tmp_path, f'seed_from = "amqp://127.0.0.1:{first.port}"\n')
     second = group.add("b", config=seeding).start()
@@ -159,13 +159,18 @@ def test_a_wiped_broker_seeds_itself_from_the_one_that_serves_on_another_machine
     second.kill()
     shutil.rmtree(second.store)
     first.signal(signal.SIGSTOP)
+    copies = second.log.read_text().count("is a copy of amqp://")
     second.start()
-    second.wait_for_role("ended")
-    assert "did not answer" in (logged := second.log.read_text()) or "Cannot connect" in logged, logged
+
+    def has_asked() -> bool:
+        logged = second.log.read_text().rpartition("is a copy of amqp://")[2]
+        return "seed it anew; " in logged and ("did not answer" in logged or "Cannot connect" in logged)
+
+    eventually(has_asked, "it does not say that nobody serves there")
     first.signal(signal.SIGCONT)
-    first.wait_for_role("active")
-    second.start()
     assert_same_content(group)
+    assert second.role == "backup", "it has not ended meanwhile"
+    assert second.log.read_text().count("is a copy of amqp://") == copies + 1
     first.kill()
     second.wait_for_role("active")
     assert received(group.url) == sent
