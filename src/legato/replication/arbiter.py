@@ -29,6 +29,7 @@ from legato.errors import (
     LogError,
     LogTrimmedError,
     LogUnavailableError,
+    LogUnsafeError,
     StoreError,
     StoreFullError,
 )
@@ -317,6 +318,13 @@ class LogArbiter:
             except LogTrimmedError as error:
                 if not self._seeded(error):
                     return
+            except LogUnsafeError as error:
+                if self._log is None:
+                    self._fail(error)
+                    return
+                # Somebody changed it meanwhile, and mends it: who ended would not be there then.
+                self._waits_to_follow = False
+                self._wait(str(error))
             except LegatoError as error:
                 self._fail(error)
                 return
@@ -359,7 +367,9 @@ class LogArbiter:
         """Tell of a log that does not acknowledge what this primary appends."""
         silence_s = self._lease_s - self.sure_for_s()
         if silence_s > 2 * self._lease_s and self.held:
-            self.waiting.begin(APPENDING, UNACKNOWLEDGED)
+            health = self._health()
+            stops = health.stops if health is not None and health.quorum else ()
+            self.waiting.begin(APPENDING, stops[0] if stops else UNACKNOWLEDGED)
         elif silence_s < self._lease_s:
             self.waiting.end(APPENDING)
 

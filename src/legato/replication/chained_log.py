@@ -78,8 +78,8 @@ class ChainedLog:
     def health(self, timeout_s: float = PATIENCE_S) -> LogHealth:
         """As `ReplicatedLog.health`."""
         health = self._patience(timeout_s).insist(self._engine.health)
-        trouble = tuple(health.trouble)
-        return LogHealth(health.replicas, *health.bounds.kept(), health.kept_bytes, self._voided, trouble)
+        trouble, stops = tuple(health.trouble), tuple(health.stops)
+        return LogHealth(health.replicas, *health.bounds.kept(), health.kept_bytes, self._voided, trouble, stops)
 
     def move_leader(self, away_from: str, timeout_s: float = PATIENCE_S) -> str:
         """As `ReplicatedLog.move_leader`."""

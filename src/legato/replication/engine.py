@@ -45,6 +45,7 @@ class EngineHealth:
     bounds: Bounds
     kept_bytes: int
     trouble: Sequence[str]
+    stops: Sequence[str] = ()
 
 
 class AppendRefused(Exception):

@@ -139,6 +139,7 @@ class LogHealth:
         voided: how often readers of this object passed over a record of a writer that had been fenced: a fault of the
             log's servers, though harmless.
         trouble: what is wrong, in sentences for an operator; empty if nothing is.
+        stops: those of `trouble` for which servers that are well may take no record.
     """
 
     replicas: Sequence[ReplicaHealth]
@@ -147,6 +148,7 @@ class LogHealth:
     kept_bytes: int
     voided: int
     trouble: Sequence[str]
+    stops: Sequence[str] = ()
 
     @property
     def leader(self) -> str | None:

@@ -65,6 +65,8 @@ class LogWatch:
         self._looked_s = 0.0
         self._behind: frozenset[str] = frozenset()
         """What was told, at the last look, of servers that are heard and lack records."""
+        self._failed: tuple[str, ...] = ()
+        """What could not be done with the log at the last look."""
         self._told: set[str] = set()
         self._closed = threading.Event()
         threading.Thread(target=self._run, name="legato-log-watch", daemon=True).start()
@@ -100,15 +102,29 @@ class LogWatch:
             LogError: the log cannot be asked.
         """
         began_s = time.monotonic()
-        self.health = health = self._with_wrong_name(self._without_passing(self._log.health(TIMEOUT_S)))
+        health = self._with_wrong_name(self._without_passing(self._log.health(TIMEOUT_S)))
         self._looked_s = began_s
+        self._note(health)
+        if self._leads():
+            moved = self._tried("the log's leader cannot be moved", self._keep_leader_away, health)
+            self._failed = moved + self._tried("the log cannot be trimmed", self._trim, health)
+            self._note(health)
+
+    def _tried(self, failed: str, act: Callable[[LogHealth], None], health: LogHealth) -> tuple[str, ...]:
+        """What a primary does with the log, whose health is known whether that succeeds or not; why it did not."""
+        try:
+            act(health)
+        except LogError as error:
+            return (f"{failed}: {error}",)
+        return ()
+
+    def _note(self, health: LogHealth) -> None:
+        failed = self._failed if self._leads() else ()
+        self.health = health = dataclasses.replace(health, trouble=(*health.trouble, *failed))
         self.trouble = ""
         for said in set(health.trouble) - self._told:
             log.warning("! the replicated log: %s", escaped(said))
         self._told = set(health.trouble)
-        if self._leads():
-            self._keep_leader_away(health)
-            self._trim(health)
 
     def _without_passing(self, health: LogHealth) -> LogHealth:
         """What was found, without servers that may be behind for this moment only."""

@@ -11,6 +11,7 @@ import pytest
 
 from legato.cli.status import ask
 from legato.client import ConnectionFactory
+from legato.ha.members import list_members
 from legato.processes.log_servers import LogServers
 from tests.integration.replication.test_nats_safety import ask as ask_log
 from tests.support.forked_process import run_legato
@@ -66,6 +67,53 @@ def test_no_backup_claims_a_log_that_takes_nothing_while_its_primary_lives(
     assert when(second, "message size exceeds maximum allowed") > when(first, "fenced by itself")
     change(servers, f"LEGATO_{group.name}", max_msg_size=-1)
     eventually(lambda: any(each.role.startswith("active epoch=2") for each in (first, second)), "nobody serves")
+
+
+def test_a_primary_says_first_what_stops_its_appends(servers: LogServers, group: Group) -> None:
+    """It said that there is an election, or no quorum, where an administrator had given the stream a limit."""
+    first = group.start("a", "active")
+    change(servers, f"LEGATO_{group.name}", max_msg_size=100)
+    told = f"the stream LEGATO_{group.name} takes messages of at most 100 bytes: remove max_msg_size"
+
+    def troubles() -> list[list[str]]:
+        return [member.trouble for member in list_members(first.store)]
+
+    eventually(lambda: [told] in troubles(), "it does not say why it waits")
+    change(servers, f"LEGATO_{group.name}", max_msg_size=-1)
+    eventually(lambda: troubles() == [[]], "it waits still")
+
+
+def test_brokers_whose_stream_may_take_nothing_wait_and_serve_when_that_is_mended(
+    servers: LogServers, group: Group, tmp_path: Path
+) -> None:
+    """Whoever claimed meanwhile ended, so that nobody was there when the setting was mended."""
+    (config := tmp_path / "legato.toml").write_text(OFTEN)
+    first, second = group.start("a", "active", config=config), group.start("b", "backup", config=config)
+    second.wait_for_log("heartbeats of epoch 1")
+    change(servers, f"LEGATO_{group.name}", max_bytes=1000)
+    first.wait_for_log("fenced by itself")
+    second.wait_for_log("forgets records by itself (max_bytes: 1000)")
+    first.wait_for_log("the replica waits: the stream")
+    change(servers, f"LEGATO_{group.name}", max_bytes=-1)
+    eventually(lambda: any(each.role.startswith("active epoch=2") for each in (first, second)), "nobody serves")
+
+
+def test_the_health_of_a_log_that_cannot_be_trimmed_is_shown(servers: LogServers, group: Group, tmp_path: Path) -> None:
+    """A failed trim hid all of it: servers, quorum, size."""
+    (config := tmp_path / "legato.toml").write_text("[replication]\nlog_bytes = 1_048_576\n")
+    group.start("a", "active", config=config)
+    change(servers, f"LEGATO_{group.name}", deny_purge=True)
+    with ConnectionFactory(group.url).create_connection() as connection, connection.create_session() as session:
+        producer = session.create_producer(session.create_queue("q"))
+        for _ in range(8):
+            producer.send(session.create_text_message("x" * 200_000))
+
+    def is_told() -> bool:
+        told = ask(group.url)["replication"]
+        failed = any(each.startswith("the log cannot be trimmed: ") for each in told["trouble"])
+        return failed and len(told["servers"]) == 3 and told["quorum"] and told["log_bytes"] > 1_048_576
+
+    eventually(is_told, "the status does not show it")
 
 
 def test_a_store_of_a_group_is_not_served_without_its_log_before_it_is_detached(group: Group, tmp_path: Path) -> None:

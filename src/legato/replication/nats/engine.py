@@ -249,7 +249,8 @@ class NatsEngine:
         trouble = [*self._trouble(info, replicas), *stream.hindrances(info["config"], self._settings)]
         if synced is None:
             trouble.append(sync_proof.UNPROVED)
-        return EngineHealth(replicas, _bounds(info), int(info["state"]["bytes"]), trouble)
+        stops = stream.stops(info["config"], self._settings)
+        return EngineHealth(replicas, _bounds(info), int(info["state"]["bytes"]), trouble, stops)
 
     def _trouble(self, info: Mapping[str, Any], replicas: Sequence[ReplicaHealth]) -> list[str]:
         trouble: list[str] = []

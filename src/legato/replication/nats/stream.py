@@ -1,6 +1,6 @@
 """The stream that keeps a log: its configuration, and whether one that is there may be used."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from legato.errors import LogError, LogFormatError, LogUnsafeError
@@ -30,6 +30,8 @@ def configuration(settings: NatsSettings) -> dict[str, Any]:
 
 
 _UNLIMITED = ("max_msgs", "max_bytes", "max_msgs_per_subject", "max_age")
+_FILLED = ("max_msgs", "max_bytes", "max_msgs_per_subject")
+"""What is full takes nothing more, as the stream is made; or forgets, if that was changed, too."""
 
 
 def check(found: Mapping[str, Any], settings: NatsSettings) -> None:
@@ -58,14 +60,19 @@ def check(found: Mapping[str, Any], settings: NatsSettings) -> None:
             f"the stream {name} is kept by {counted(int(found.get('num_replicas', 1)), 'server')}: at least 3 are "
             f"needed, `nats stream edit {name} --replicas 3`"
         )
-    limits = [f"{each}: {found[each]}" for each in _UNLIMITED if int(found.get(each) or -1) > 0]
-    if limits or found.get("retention") != "limits":
-        limits = limits or [f"retention: {found.get('retention')}"]
-        raise LogUnsafeError(
-            f"the stream {name} forgets records by itself ({', '.join(limits)}): only its primary may trim a log"
-        )
+    if limits := _limits(found):
+        raise LogUnsafeError(_forgets(name, limits))
     if found.get("sealed") or found.get("allow_rollup_hdrs") or found.get("subject_transform"):
         raise LogUnsafeError(f"the stream {name} is sealed, rolled up or transformed: it cannot be a log")
+
+
+def _limits(found: Mapping[str, Any]) -> list[str]:
+    limits = [f"{each}: {found[each]}" for each in _UNLIMITED if int(found.get(each) or -1) > 0]
+    return limits or ([f"retention: {found.get('retention')}"] if found.get("retention") != "limits" else [])
+
+
+def _forgets(name: str, limits: Sequence[str]) -> str:
+    return f"the stream {name} forgets records by itself ({', '.join(limits)}): only its primary may trim a log"
 
 
 def hindrances(found: Mapping[str, Any], settings: NatsSettings) -> list[str]:
@@ -75,16 +82,27 @@ def hindrances(found: Mapping[str, Any], settings: NatsSettings) -> list[str]:
         found: its configuration, as the servers tell it.
         settings: of this broker.
     """
-    name = settings.stream
     said: list[str] = []
     try:
         check(found, settings)
     except LogError as error:
         said.append(str(error))
+    said.extend(each for each in stops(found, settings) if each not in said)
+    if found.get("deny_purge"):
+        said.append(
+            f"the stream {settings.stream} cannot be trimmed (deny_purge), and fills the disks of the log's servers"
+        )
+    return said
+
+
+def stops(found: Mapping[str, Any], settings: NatsSettings) -> list[str]:
+    """Those of `hindrances` for which the stream may take no record, though its servers are well."""
+    name = settings.stream
+    said: list[str] = []
+    if found.get("discard") == "new" and any(int(found.get(each) or -1) > 0 for each in _FILLED):
+        said.append(_forgets(name, _limits(found)))
     if int(found.get("max_msg_size") or -1) > 0:
         said.append(f"the stream {name} takes messages of at most {found['max_msg_size']} bytes: remove max_msg_size")
     if found.get("no_ack"):
         said.append(f"the stream {name} acknowledges nothing (no_ack), so that nothing can be confirmed: remove no_ack")
-    if found.get("deny_purge"):
-        said.append(f"the stream {name} cannot be trimmed (deny_purge), and fills the disks of the log's servers")
     return said
