@@ -15,6 +15,7 @@ from legato.store.lmdb import LmdbStore
 from tests.integration.server.test_journal import confirm, ends_with
 from tests.integration.server.test_management import Manager
 from tests.support.amqp_peer import AmqpPeer
+from tests.support.monitored import until
 from tests.support.server import Server, server
 
 
@@ -31,6 +32,16 @@ def lose(store: Path, *, empty: bool) -> None:
     (store / "data.mdb").unlink()
     if empty:
         (store / "data.mdb").touch(mode=0o600)
+
+
+def remove(store: Path) -> None:
+    """As `rm -rf`, again where a broker that runs has written into it meanwhile."""
+
+    def is_removed() -> bool:
+        shutil.rmtree(store, ignore_errors=True)
+        return not store.exists()
+
+    until(is_removed)
 
 
 @pytest.mark.parametrize("empty", [False, True], ids=["missing", "empty"])
@@ -130,7 +141,7 @@ def test_a_store_that_is_removed_under_primary_and_backup_is_not_followed_by_an_
     with server(former.store) as backup:
         backup.wait_for_role("backup")
         backup.wait_for_log("heartbeats of epoch 2")
-        shutil.rmtree(former.store)
+        remove(former.store)
         for each in (former, backup):
             each.wait_for_role("ended")
             logged = each.log.read_text()
@@ -148,7 +159,7 @@ def test_a_store_that_is_removed_under_primary_and_backup_is_not_followed_by_an_
 
 def test_a_primary_alone_whose_store_is_removed_serves_no_empty_one(former: Server) -> None:
     former.start()
-    shutil.rmtree(former.store)
+    remove(former.store)
     former.wait_for_role("ended")
     logged = former.log.read_text()
     assert "its epoch 2, known since before it was removed. Nothing is served" in logged
