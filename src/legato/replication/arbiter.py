@@ -144,6 +144,8 @@ class LogArbiter:
         self._claiming = False
         self._waits_to_follow = True
         """Rather than for room, for records that are not damaged, or to claim: it goes on as soon as it follows."""
+        self._was_safe = False
+        """The log's servers were once seen to write to disk before they acknowledge."""
         self._failure: LegatoError | None = None
         self._thread = threading.Thread(target=self._run, name="legato-replica", daemon=True)
         self._thread.start()
@@ -319,7 +321,7 @@ class LogArbiter:
                 if not self._seeded(error):
                     return
             except LogUnsafeError as error:
-                if self._log is None:
+                if self._log is None or not self._was_safe:
                     self._fail(error)
                     return
                 # Somebody changed it meanwhile, and mends it: who ended would not be there then.
@@ -385,6 +387,8 @@ class LogArbiter:
             if self._failure is None:
                 self._fail(StoreError(f"{self._directory}/{DATA_NAME} was removed: {REMOVED}"))
             return
+        health = self._health()
+        self._was_safe = self._was_safe or (health is not None and health.sync_proved)
         if trouble and not self._closed:
             self.waiting.begin(LOOKING, trouble)
         else:

@@ -62,7 +62,12 @@ def test_what_many_listen_to_reaches_both_groups(kombu: Callable[[], Connection]
     names = ("orders.mailbox", "rest.mailbox")
     queues = bound(channel, exchange, *names, exclusive=True, auto_delete=True)
     heard: list[Any] = []
-    with Consumer(channel, queues, callbacks=[lambda body, message: (heard.append(body), message.ack())]):
+
+    def hear(body: Any, message: Any) -> None:
+        heard.append(body)
+        message.ack()
+
+    with Consumer(channel, queues, callbacks=[hear]):
         producer = Producer(kombu().channel())
         for word in ("first", "second"):
             producer.publish(word, exchange=exchange, delivery_mode=1, declare=[exchange])

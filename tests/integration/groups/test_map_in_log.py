@@ -151,7 +151,7 @@ def test_a_map_without_the_group_of_a_broker_is_not_taken(fleet: Fleet) -> None:
     fleet.put(only)
     broker.wait_for_log("the map of groups has no such group")
     assert fleet.revision("rest") == 1
-    eventually(trouble, "its status does not say so")
+    eventually(lambda: bool(trouble()), "its status does not say so")
     assert "The map of groups in the log: groups.name is 'rest'" in trouble()
     assert "go on with revision 1, and take messages for addresses that others may serve by now: stop" in trouble()
     assert "revision 3 of the map" in fleet.put(fleet.map(3))

@@ -26,6 +26,14 @@ from tests.support.monitored import until
 WAIT_S = 60.0
 
 
+@pytest.fixture(autouse=True)
+def _interruptible() -> Iterator[None]:
+    """Commands hear of Ctrl-C also where tests run in the background, which ignore it, as does what they start."""
+    former = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, former)
+
+
 def legato(*arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "legato.cli", *arguments]
     return subprocess.run(command, capture_output=True, text=True, timeout=WAIT_S, check=False)

@@ -71,6 +71,26 @@ def test_a_leader_that_nobody_hears_is_replaced_and_nothing_is_lost(
     majority.close()
 
 
+def test_a_server_that_is_cut_off_from_the_others_is_left_for_one_of_them(
+    parted: tuple[LogServers, LogNetwork],
+) -> None:
+    """It answers pings, and nothing else; whoever was connected to it waited until it was back."""
+    servers, network = parted
+    log = open_log(NatsSettings(servers.url, "left"))
+    writer = claim(log)
+    wait_until_all_are_current(log)
+    client = log._engine._connection._client  # type: ignore[attr-defined]
+    mine = next(each.name for each in servers.servers if url_of(servers, each.name) == client.connected_url.geturl())
+    network.separate(mine, [each.name for each in servers.servers if each.name != mine])
+    try:
+        assert writer.submit(b"one").result(WAIT_S).position.sequence == 2
+        assert data_of(log.read(BEGINNING, timeout_s=WAIT_S).records) == [b"epoch", b"one"]
+    finally:
+        network.heal()
+    wait_until_all_are_current(log)
+    log.close()
+
+
 def test_without_a_majority_nothing_is_acknowledged(parted: tuple[LogServers, LogNetwork]) -> None:
     servers, network = parted
     log = open_log(NatsSettings(servers.url, "minority"))

@@ -17,6 +17,10 @@ NO_MESSAGE = 10037
 STREAM_NOT_FOUND = 10059
 STREAM_NAME_IN_USE = 10058
 
+_UNAVAILABLE = 503
+"""The status of errors such as "JetStream system temporarily unavailable"."""
+_ERROR_BYTES_MAX = 1024
+"""Of an answer that is nothing but an error."""
 _NOT_ENABLED = {10039, 10076}
 
 
@@ -54,6 +58,17 @@ def result(data: bytes) -> dict[str, Any]:
     if error is not None:
         raise Refusal(int(error.get("err_code", 0)), str(error.get("description", "no reason given")))
     return answer
+
+
+def is_unavailable(data: bytes) -> bool:
+    """Whether an answer says that nobody can answer now: there is no leader, or none whom this server can reach."""
+    if len(data) > _ERROR_BYTES_MAX:
+        return False
+    try:
+        error = msgspec.json.decode(data, type=dict[str, Any]).get("error")
+        return error is not None and int(error.get("code", 0)) == _UNAVAILABLE
+    except (ValueError, TypeError, AttributeError):
+        return True
 
 
 def data_of(message: Mapping[str, Any]) -> bytes:

@@ -24,6 +24,7 @@ from nkeys import NkeysError
 
 from legato.errors import LogAccessError, LogUnavailableError
 from legato.quoting import quoted
+from legato.replication.nats.answers import is_unavailable
 from legato.replication.nats.settings import NatsSettings
 
 CONNECT_S = 2.0
@@ -35,6 +36,9 @@ MESSAGE_BYTES_MIN = 16 << 10
 """Of the largest message that a server takes. A record is split into no more than `envelopes.PARTS_MAX`."""
 DENIALS_MAX = 100
 """Some are of subjects with random names."""
+LEADERLESS_S = 5.0
+"""A server by which no leader is reached for so long is left for another: it may be cut off from the rest. Elections
+take as long, and to connect anew meanwhile costs nothing."""
 CLOSE_S = 5.0
 CLIENT_CLOSE_S = 0.3
 
@@ -85,6 +89,10 @@ class Connection:
         """What each server said, or why it said nothing, in this pass over all of them."""
         self._denied: dict[str, LogAccessError] = {}
         """What the server that is connected does not let this login do, by its words."""
+        self._leaderless_since_s: float | None = None
+        """Since when no leader is reached by the present client, by the loop's clock; None if one is."""
+        self._connected_to = self._left = ""
+        """The address of the present client, and that of the one that was left."""
         self._asking: set[asyncio.Future[Msg]] = set()
         self._leaving: set[asyncio.Future[None]] = set()
         ready = threading.Event()
@@ -178,14 +186,18 @@ class Connection:
         try:
             # No time-out cancels it: the client subscribes to answers with its first request, or is deaf ever after.
             answer = await asyncio.shield(asking)
+            if is_unavailable(answer.data):
+                self._miss_leader(client)
             self._denied = {said: error for said, error in self._denied.items() if not _is_of(subject, said)}
             return answer
         except asyncio.CancelledError:
             if client is self._client:  # else the connection was lost, and nobody will answer
                 self._refuse_denied(subject)
+                self._miss_leader(client)
                 raise
             raise self.unanswered() from None
         except NoRespondersError:
+            self._miss_leader(client)
             raise LogUnavailableError(
                 f"nobody leads the log {self.settings.group} now: an election, or no quorum"
             ) from None
@@ -197,6 +209,7 @@ class Connection:
             ) from None
         except (TimeoutError, Error, OSError):
             self._refuse_denied(subject)
+            self._miss_leader(client)
             raise self.unanswered() from None
         finally:
             self._asking.discard(asking)
@@ -207,8 +220,27 @@ class Connection:
             if _is_of(subject, said):
                 raise type(error)(str(error))
 
+    def reach(self, *, leader: bool) -> None:
+        """Note whether the log's leader was reached by the present client: one that was deposed may answer, too."""
+        if leader:
+            self._leaderless_since_s = None
+        elif self._client is not None:
+            self._miss_leader(self._client)
+
+    def _miss_leader(self, client: Client) -> None:
+        """Leave a server by which no leader was reached for too long."""
+        now_s = self._loop.time()
+        if client is not self._client:
+            return
+        if self._leaderless_since_s is None:
+            self._leaderless_since_s = now_s
+        elif now_s - self._leaderless_since_s > LEADERLESS_S:
+            self._leaderless_since_s = None
+            self._leave(client)
+
     def _leave(self, client: Client) -> None:
-        """Have a client closed, so that another server is looked for."""
+        """Have a client closed, so that another server is looked for, and this one tried last."""
+        self._left = self._connected_to
         leaving = asyncio.ensure_future(_close(client))
         self._leaving.add(leaving)
         leaving.add_done_callback(self._leaving.discard)
@@ -295,6 +327,7 @@ class Connection:
     async def _set_client(self, client: Client | None) -> None:
         async with self._changed:
             self._client = client
+            self._leaderless_since_s = None
             self._changed.notify_all()
         if client is None:
             self._denied.clear()
@@ -306,10 +339,12 @@ class Connection:
         attempt = 0
         while True:
             self._said = {}
-            for address in random.sample(self._addresses, len(self._addresses)):
+            addresses = random.sample(self._addresses, len(self._addresses))
+            for address in sorted(addresses, key=lambda each: each == self._left):
                 client = _Client()
                 try:
                     await asyncio.wait_for(self._connect_to(client, address, closed), 2 * CONNECT_S)
+                    self._connected_to, self._left = address, ""
                     return client
                 except Exception as error:  # Whatever it is, the log is nobody's without this thread.
                     if address not in self._said:  # else why was told before

@@ -198,11 +198,13 @@ class NatsEngine:
         headers = {"Nats-Expected-Stream": self._settings.stream, "Nats-Expected-Last-Sequence": str(after)}
         answer = await self._connection.request(self._settings.subject, data, timeout_s, headers)
         try:
-            return int(answers.result(answer.data)["seq"])
+            stored = int(answers.result(answer.data)["seq"])
         except answers.Refusal as refusal:
             if refusal.code == answers.WRONG_LAST_SEQUENCE:
                 raise AppendRefused from None
             raise refusal.as_trouble() from None
+        self._connection.reach(leader=True)
+        return stored
 
     async def _get(self, sequence: int, timeout_s: float) -> bytes | None:
         try:
@@ -295,7 +297,9 @@ class NatsEngine:
         return None if answered is None else sync_proof.synced_by_server(answered)
 
     async def _info(self, timeout_s: float) -> dict[str, Any]:
-        return await self._api("STREAM.INFO", None, timeout_s)
+        info = await self._api("STREAM.INFO", None, timeout_s)
+        self._connection.reach(leader=_settled(info))
+        return info
 
     async def _api(self, operation: str, request: Mapping[str, Any] | None, timeout_s: float) -> dict[str, Any]:
         try:
