@@ -194,6 +194,7 @@ def flip_bits(file: Path, places: int = 19) -> None:
     file.write_bytes(data)
 
 
+@pytest.mark.slow
 def test_a_client_that_does_not_tell_of_its_end_is_replaced(
     servers: LogServers, new_log: Callable[[], ReplicatedLog], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -94,6 +94,7 @@ def test_a_word_that_was_taken_back_with_tools_of_nats_does_not_count(servers: L
     register.close()
 
 
+@pytest.mark.slow
 def test_a_primary_says_that_another_broker_has_its_address(group: Group) -> None:
     """As of two machines with one file: each wrote over what the other said, and no status named the backup."""
     place = f"127.0.0.1:{free_port()}"
@@ -263,6 +264,7 @@ def start(group: Group, name: str, role: str, config: Path) -> Server:
     return broker
 
 
+@pytest.mark.slow
 def test_a_slow_backup_is_named_and_catches_up_while_the_log_keeps_what_it_lacks(group: Group, tmp_path: Path) -> None:
     (config := tmp_path / "legato.toml").write_text(f"[replication]\nlog_bytes = {20 * LOG_BYTES}\n")
     first = start(group, "a", "active", config)

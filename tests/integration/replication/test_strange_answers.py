@@ -83,6 +83,7 @@ def test_a_claim_waits_while_nobody_serves_the_question_when_servers_write(
         log.close()
 
 
+@pytest.mark.slow
 def test_what_the_login_may_not_do_is_said() -> None:
     """It was told of an election, of no quorum or of a slow network, however long one waited."""
     group = "orders"

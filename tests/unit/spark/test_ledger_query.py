@@ -175,6 +175,7 @@ def test_a_directory_that_is_called_like_a_url_is_asked(tmp_path: Path, monkeypa
         )
 
 
+@pytest.mark.slow
 def test_no_flipped_bit_changes_an_answer(tmp_path: Path) -> None:
     sql = "select destination, message_id, state, producer, stored_at from messages order by all"
     segment = segments_of(ledger_of(history(), tmp_path, cut=100))[0]

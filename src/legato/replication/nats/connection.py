@@ -82,6 +82,7 @@ class Connection:
         self._client: Client | None = None
         self._trouble: LogUnavailableError = LogUnavailableError(f"no server of the log answers: {self._named()}")
         self._closing = False
+        self._random = random.Random()
         self._loop = asyncio.new_event_loop()
         self._changed: asyncio.Condition
         self._passes = 0
@@ -339,7 +340,7 @@ class Connection:
         attempt = 0
         while True:
             self._said = {}
-            addresses = random.sample(self._addresses, len(self._addresses))
+            addresses = self._random.sample(self._addresses, len(self._addresses))
             for address in sorted(addresses, key=lambda each: each == self._left):
                 client = _Client()
                 try:
@@ -355,7 +356,7 @@ class Connection:
             self._passes += 1
             async with self._changed:
                 self._changed.notify_all()
-            await asyncio.sleep(BACKOFF_S[min(attempt, len(BACKOFF_S) - 1)] * random.uniform(0.5, 1.0))
+            await asyncio.sleep(BACKOFF_S[min(attempt, len(BACKOFF_S) - 1)] * self._random.uniform(0.5, 1.0))
             attempt += 1
 
     async def _connect_to(self, client: Client, address: str, closed: asyncio.Event) -> None:
