@@ -192,6 +192,11 @@ def member_line(member: dict[str, Any]) -> str:
     return f"{member['role']}: process {member['pid']} at {quoted(member['listen'])}{epoch}, since {since}{stopped}"
 
 
+def _with_full_stop(text: str) -> str:
+    """A sentence that another one may have ended already."""
+    return text.removesuffix(".") + "."
+
+
 def trouble_lines(member: dict[str, Any]) -> list[str]:
     """Why the replica of a process waits, in lines."""
     if not member.get("trouble"):
@@ -234,7 +239,7 @@ def replication_lines(replication: dict[str, Any] | None) -> list[tuple[str, str
         )
     if unsynced := [quoted(each["server"]) for each in servers if each["synced"] is False]:
         lines.append((f"{', '.join(unsynced)} confirms before it writes to disk: a power cut loses messages.", "red"))
-    lines += [(f"The log: {said}.".replace("..", "."), "yellow") for said in replication["trouble"]]
+    lines += [(_with_full_stop(f"The log: {said}"), "yellow") for said in replication["trouble"]]
     lines += [backup_line(each) for each in replication.get("backups", ())]
     return lines
 
@@ -248,7 +253,7 @@ def backup_line(backup: dict[str, Any]) -> tuple[str, str]:
         line += f" and was last heard {age(backup['heard_s'])} ago"
     if not backup["trouble"]:
         return f"{line}.", "dim"
-    return f"{line}: {sentence(backup['trouble'])}.".replace("..", "."), "yellow"
+    return _with_full_stop(f"{line}: {sentence(backup['trouble'])}"), "yellow"
 
 
 def group_lines(group: dict[str, Any] | None, queues: Iterable[dict[str, Any]] = ()) -> list[str]:
@@ -272,7 +277,7 @@ def group_lines(group: dict[str, Any] | None, queues: Iterable[dict[str, Any]] =
             "group's by the map: legato queues shows all, and legato group where MAP ADDRESS... whose they are."
         )
     if group.get("trouble"):
-        found.append(f"The map of groups in the log: {sentence(group['trouble'])}.".replace("..", "."))
+        found.append(_with_full_stop(f"The map of groups in the log: {sentence(group['trouble'])}"))
     return found
 
 

@@ -30,6 +30,18 @@ def change(servers: LogServers, name: str, **changes: Any) -> None:
     assert "error" not in answer, answer
 
 
+def start_pair(group: Group, tmp_path: Path) -> tuple[Server, Server]:
+    """A primary, and its backup, which hears it often and would soon miss it."""
+    (config := tmp_path / "legato.toml").write_text(OFTEN)
+    first, second = group.start("a", "active", config=config), group.start("b", "backup", config=config)
+    second.wait_for_log("heartbeats of epoch 1")
+    return first, second
+
+
+def wait_until_one_serves_again(*pair: Server) -> None:
+    eventually(lambda: any(each.role.startswith("active epoch=2") for each in pair), "nobody serves")
+
+
 @pytest.mark.parametrize(
     ("changes", "back", "told"),
     [
@@ -58,15 +70,13 @@ def test_no_backup_claims_a_log_that_takes_nothing_while_its_primary_lives(
     servers: LogServers, group: Group, tmp_path: Path
 ) -> None:
     """Where nobody logs in, too: heartbeats leave while answers are held back."""
-    (config := tmp_path / "legato.toml").write_text(OFTEN)
-    first, second = group.start("a", "active", config=config), group.start("b", "backup", config=config)
-    second.wait_for_log("heartbeats of epoch 1")
+    first, second = start_pair(group, tmp_path)
     change(servers, f"LEGATO_{group.name}", max_msg_size=100)
     first.wait_for_log("fenced by itself")
     second.wait_for_log("message size exceeds maximum allowed")
     assert when(second, "message size exceeds maximum allowed") > when(first, "fenced by itself")
     change(servers, f"LEGATO_{group.name}", max_msg_size=-1)
-    eventually(lambda: any(each.role.startswith("active epoch=2") for each in (first, second)), "nobody serves")
+    wait_until_one_serves_again(first, second)
 
 
 def test_a_primary_says_first_what_stops_its_appends(servers: LogServers, group: Group) -> None:
@@ -87,15 +97,13 @@ def test_brokers_whose_stream_may_take_nothing_wait_and_serve_when_that_is_mende
     servers: LogServers, group: Group, tmp_path: Path
 ) -> None:
     """Whoever claimed meanwhile ended, so that nobody was there when the setting was mended."""
-    (config := tmp_path / "legato.toml").write_text(OFTEN)
-    first, second = group.start("a", "active", config=config), group.start("b", "backup", config=config)
-    second.wait_for_log("heartbeats of epoch 1")
+    first, second = start_pair(group, tmp_path)
     change(servers, f"LEGATO_{group.name}", max_bytes=1000)
     first.wait_for_log("fenced by itself")
     second.wait_for_log("forgets records by itself (max_bytes: 1000)")
     first.wait_for_log("the replica waits: the stream")
     change(servers, f"LEGATO_{group.name}", max_bytes=-1)
-    eventually(lambda: any(each.role.startswith("active epoch=2") for each in (first, second)), "nobody serves")
+    wait_until_one_serves_again(first, second)
 
 
 def test_the_health_of_a_log_that_cannot_be_trimmed_is_shown(servers: LogServers, group: Group, tmp_path: Path) -> None:

@@ -6,7 +6,6 @@ from legato.client.calls.described import described
 from legato.client.calls.leaving import leaving
 from legato.client.calls.ports import SessionPort
 from legato.client.links.browser_end import BrowserEnd
-from legato.client.links.redirection import RedirectedLinkError
 from legato.client.mapping.received import read_message
 from legato.client.mapping.source import Source
 from legato.client.messages.destinations import Destination
@@ -50,14 +49,11 @@ class BrowserSteps:
     def _look(self) -> Steps[BrowserEnd]:
         """Begin to look; an error is known before the first message is asked for."""
         own = self._own_session
-        try:
-            return (yield from self._look_in(own))
-        except RedirectedLinkError as elsewhere:
-            with own._guard.used():
-                followed: BrowserEnd = yield from own._groups.followed(
-                    elsewhere, "browse", self._look_in, lambda: self._look_in(own), browses=True
-                )
-                return followed
+        with own._guard.used():
+            end: BrowserEnd = yield from own._groups.follow_redirects(
+                "browse", lambda: self._look_in(own), self._look_in, browses=True
+            )
+            return end
 
     def _look_in(self, session: SessionPort) -> Steps[BrowserEnd]:
         with session._guard.used():

@@ -160,24 +160,23 @@ class SessionGroups:
             for producer in list(below._members.producers):
                 producer._move(self._session)
 
-    def followed(
+    def follow_redirects(
         self,
-        elsewhere: RedirectedLinkError,
         what: str,
-        there: Callable[[Any], Steps[_Made]],
         here: Callable[[], Steps[_Made]],
+        there: Callable[[Any], Steps[_Made]],
         *,
         browses: bool = False,
     ) -> Steps[_Made]:
-        """What a redirect leads to.
+        """What is made in this session, or, if another group of brokers has the destination, in one below.
 
         If the group there sends us on, the brokers have different maps: one of them has a new one, and the others are
         about to take it. Then all is tried again for a while.
 
         Args:
             what: the call is to do, for errors.
-            there: makes it in a session below this one.
             here: makes it in this session.
+            there: makes it in a session below this one.
 
         Raises:
             RedirectedLinkError: it cannot be followed, or the maps did not agree in time.
@@ -185,8 +184,13 @@ class SessionGroups:
             JMSError: the link was refused, or none of the group's brokers lets us in.
         """
         guard = self._session._guard
-        over_s = time.monotonic() + MAPS_DIFFER_S
+        over_s = 0.0
         while True:
+            try:
+                return (yield from here())
+            except RedirectedLinkError as error:
+                elsewhere = error
+            over_s = over_s or time.monotonic() + MAPS_DIFFER_S
             bound = self.bound
             below = yield from (self.browsing_at(elsewhere) if browses else self.at(elsewhere))
             try:
@@ -200,10 +204,6 @@ class SessionGroups:
                     raise
             yield from guard.wait(lambda: guard.closed, what, PACE_S)
             guard.check_open()
-            try:
-                return (yield from here())
-            except RedirectedLinkError as again:
-                elsewhere = again
 
     def browsing_at(self, elsewhere: RedirectedLinkError) -> Steps[Any]:
         """Likewise for a browser, which is in no transaction.

@@ -13,7 +13,6 @@ from legato.client.calls.leaving import leaving
 from legato.client.calls.patience import GIVEN_UP_AFTER_S, Losses, Patience
 from legato.client.calls.ports import SessionPort
 from legato.client.links.completion import Completion, CompletionCallable, CompletionListener
-from legato.client.links.redirection import RedirectedLinkError
 from legato.client.links.sender_end import SenderEnd
 from legato.client.links.session_state import Send
 from legato.client.mapping.translate import Envelope
@@ -124,18 +123,14 @@ class ProducerSteps:
 
     def _open_route(self, destination: Destination) -> Steps[Route]:
         """The way to a destination; to one of another group it is a link of the session below this one."""
-        try:
+        if self.destination is not None:
             return (yield from self._open_own_route(destination))
-        except RedirectedLinkError as elsewhere:
-            if self.destination is not None:
-                raise
-            followed: Route = yield from self._session._groups.followed(
-                elsewhere,
-                "send",
-                lambda below: self._open_route_below(below, destination),
-                lambda: self._open_own_route(destination),
-            )
-            return followed
+        route: Route = yield from self._session._groups.follow_redirects(
+            "send",
+            lambda: self._open_own_route(destination),
+            lambda below: self._open_route_below(below, destination),
+        )
+        return route
 
     def _open_route_below(self, below: Any, destination: Destination) -> Steps[Route]:
         if below is self._session:

@@ -10,7 +10,6 @@ from legato.client.calls.consumer_steps import ConsumerSteps
 from legato.client.calls.ports import SessionPort
 from legato.client.calls.producer_steps import ProducerSteps
 from legato.client.links.receiver_end import ReceiverEnd
-from legato.client.links.redirection import RedirectedLinkError
 from legato.client.links.unsubscribe_end import UnsubscribeEnd
 from legato.client.mapping.source import (
     Source,
@@ -111,18 +110,12 @@ class SessionFactory(Generic[_Producer, _Consumer, _Browser]):
             if self._session._groups.bound is not None:
                 return (yield from self._producer_below(self._session._groups.bound, destination))
             target = None if destination is None else checked(destination)
-            if target is not None:
-                try:
-                    return (yield from self._producer_here(target))
-                except RedirectedLinkError as elsewhere:
-                    followed: _Producer = yield from self._session._groups.followed(
-                        elsewhere,
-                        "create a producer",
-                        lambda below: self._producer_below(below, destination),
-                        lambda: self._producer_here(target),
-                    )
-                    return followed
-            return (yield from self._producer_here(None))
+            made: _Producer = yield from self._session._groups.follow_redirects(
+                "create a producer",
+                lambda: self._producer_here(target),
+                lambda below: self._producer_below(below, destination),
+            )
+            return made
 
     def create_consumer(
         self,
@@ -325,16 +318,12 @@ class SessionFactory(Generic[_Producer, _Consumer, _Browser]):
         groups = self._session._groups
         if groups.bound is not None:
             return (yield from self._made_below(groups.bound, below))
-        try:
-            return (yield from self._consumer_here(source, prefetch, subscription))
-        except RedirectedLinkError as elsewhere:
-            followed: _Consumer = yield from groups.followed(
-                elsewhere,
-                "create a consumer",
-                lambda session: self._made_below(session, below),
-                lambda: self._consumer_here(source, prefetch, subscription),
-            )
-            return followed
+        made: _Consumer = yield from groups.follow_redirects(
+            "create a consumer",
+            lambda: self._consumer_here(source, prefetch, subscription),
+            lambda session: self._made_below(session, below),
+        )
+        return made
 
     def _consumer_here(self, source: Source, prefetch: int | None, subscription: str | None) -> Steps[_Consumer]:
         """The consumer is the call's until `making` is None; who is interrupted before leaves none behind."""
