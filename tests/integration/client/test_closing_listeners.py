@@ -69,6 +69,33 @@ MODES = {
 }
 
 
+def test_a_session_is_free_before_its_listener_counts_as_done_with(
+    connect: Connect, queue_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who had closed the consumer was told a moment before, so that the next call was one of two at a time."""
+    connection = connect()
+    session = connection.create_session()
+    send(connection, queue_name, "1")
+    listener = Listener()
+    consumer = listening(session, queue_name, listener)
+    dispatcher, turn = session._listeners.dispatcher, session._guard.turn
+    assert dispatcher is not None
+    served: list[object] = []
+    release = turn.release
+
+    def released() -> None:
+        if dispatcher.is_current:
+            served.append(dispatcher.serving)
+        release()
+
+    monkeypatch.setattr(turn, "release", released)
+    listener.goes_on.set()
+    consumer.close()
+    connection.close()  # waits for the thread of listeners
+    assert served
+    assert None not in served
+
+
 @pytest.mark.parametrize("mode", MODES)
 def test_close_waits_for_the_listener_and_its_message_is_done_with(
     connect: Connect, queue_name: str, mode: str

@@ -175,12 +175,13 @@ class Dispatching:
                 return True
             finally:
                 self.current = None
+                turn.keep(False)
+                turn.release()
+                # Who closes the consumer waits for this, and may use the session then.
                 self.serving = None
                 if consumer._closed:
                     # Who has closed it may have been interrupted.
                     consumer._release()
-                turn.keep(False)
-                turn.release()
         finally:
             self._busy = False
             self._gate.open()
