@@ -87,7 +87,7 @@ def moves(
 ) -> None:
     """Say which addresses another group serves by the new map, which must be a later one.
 
-    Example: legato queues --json | jq -r .name | legato group moves groups.toml new-groups.toml -
+    Example: legato queues --json | jq -r '.[].name' | legato group moves groups.toml new-groups.toml -
     """
     from legato.groups.group_map import successor
     from legato.groups.moves import moves as moves_between

@@ -18,7 +18,11 @@ if TYPE_CHECKING:
 def serve(
     store: Annotated[
         Path | None,
-        typer.Option("--store", help="Directory of the store; primary and backup use the same one.", metavar="DIR"),
+        typer.Option(
+            "--store",
+            help="Directory of the store; primary and backup use the same one, or each its own with --replicate.",
+            metavar="DIR",
+        ),
     ] = None,
     listen: Annotated[
         str | None, typer.Option("--listen", help="Where to listen (default localhost:5672).", metavar="HOST:PORT")
@@ -54,7 +58,7 @@ def serve(
         typer.Option(
             "--replicate",
             help="Keep the store the same on several machines, by the replicated log on these servers "
-            "(nats://HOST:PORT, three or more, with commas). Each broker has a store of its own.",
+            "(nats://HOST[:PORT] or tls://HOST[:PORT], with commas). Each broker has a store of its own.",
             metavar="SERVERS",
         ),
     ] = None,

@@ -1,8 +1,13 @@
-"""The configuration in `docs/howto/log-servers.md` works: three servers with it, TLS, accounts, and no more rights."""
+"""The configuration in `docs/howto/log-servers.md` works: three servers with it, TLS, accounts, and no more rights; and
+so do brokers with the one in `docs/howto/replication.md`, by these servers."""
 
+import os
 import re
+import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -15,10 +20,18 @@ from legato.replication.log import BEGINNING
 from legato.replication.nats import NatsGroupMaps, NatsSettings, open_log, open_register
 from legato.replication.register import Entry
 from tests.conformance.replicated_log.log import claim, data_of, health_when, read_all, take
+from tests.support.broker import BrokerProcess
+from tests.support.server import free_port
 
 PAGE = Path(__file__).parents[3] / "docs" / "howto" / "log-servers.md"
 BLOCKS = re.findall(r"^```text\n(.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL)
 CONFIGURATION, PERMISSIONS = BLOCKS
+BROKERS_PAGE = PAGE.with_name("replication.md").read_text()
+BROKER = next(
+    each for each in re.findall(r"^```toml\n(.*?)^```", BROKERS_PAGE, re.MULTILINE | re.DOTALL) if "[tls]" in each
+)
+ADD_USER = next(line.strip() for line in BROKERS_PAGE.splitlines() if line.strip().startswith("legato user add"))
+URL = next(line for line in BROKERS_PAGE.splitlines() if "export LEGATO_URL" in line).split("'")[1]
 GROUPS_PAGE = PAGE.with_name("groups.md")
 MAP_SUBJECTS = ", ".join(f'"{each}"' for each in re.findall(r"`(\$[^`]*LEGATO-groups[^`]*)`", GROUPS_PAGE.read_text()))
 """What `docs/howto/groups.md` says that a user needs beside that, to read the map of groups and to put one."""
@@ -38,8 +51,14 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def documented(directory: Path) -> Iterator[LogServers]:
+    with servers_of_the_page(directory, directory / "log") as servers:
+        yield servers
+
+
+@contextmanager
+def servers_of_the_page(directory: Path, where: Path) -> Iterator[LogServers]:
     """Servers with that configuration; only names, ports and paths are this machine's."""
-    servers = LogServers(directory / "log")
+    servers = LogServers(where)
     routes = ", ".join(f"nats-route://127.0.0.1:{server.ports.route}" for server in servers.servers)
     for server in servers.servers:
         text = CONFIGURATION.replace("server_name: log-1 ", f"server_name: {server.name} ")
@@ -74,6 +93,60 @@ def test_brokers_find_all_they_need(documented: LogServers, directory: Path) -> 
     assert log.health().first == place.sequence
     following.close()
     log.close()
+
+
+def test_brokers_with_the_file_of_the_page_serve(directory: Path, tmp_path: Path) -> None:
+    """Users, certificates and logins as there; only addresses and directories are this machine's."""
+    with servers_of_the_page(directory, tmp_path / "log") as servers:
+        serve_as_the_page_says(servers, directory, tmp_path)
+
+
+def serve_as_the_page_says(servers: LogServers, directory: Path, tmp_path: Path) -> None:
+    hosts = ("one.example", "two.example", "three.example")
+    ports = {host: free_port() for host in hosts}
+
+    def here(text: str) -> str:
+        for host, server in zip(hosts, servers.servers, strict=True):
+            text = text.replace(f"tls://{host}", f"tls://127.0.0.1:{server.ports.client}")
+        for host, port in ports.items():
+            text = text.replace(f"{host}:5671", f"127.0.0.1:{port}").replace(host, f"127.0.0.1:{port}")
+        return text.replace("/etc/legato/", f"{tmp_path}/")
+
+    for mine, theirs in {"certificate.pem": "log-1.pem", "key.pem": "log-1.key", "ca.pem": "ca.pem"}.items():
+        shutil.copy(directory / theirs, tmp_path / mine)
+    shutil.copy(directory / "ca.pem", tmp_path / "log-ca.pem")
+    for name, password in {"admin-password": "correct horse", "log-password": "brokers"}.items():
+        (tmp_path / name).write_text(password)
+    for file in tmp_path.glob("*[dm]"):
+        file.chmod(0o600)
+
+    def legato(*arguments: str) -> str:
+        done = subprocess.run(
+            [sys.executable, "-m", "legato.cli", *arguments],
+            env=os.environ | {"LEGATO_URL": here(URL) + "&connect_wait_s=60"},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    legato(*here(ADD_USER).split()[1:], "--password-file", str(tmp_path / "admin-password"))
+    brokers = []
+    try:
+        for number, host in enumerate(hosts):
+            store, file = tmp_path / f"store-{number}", tmp_path / f"legato-{number}.toml"
+            own = BROKER.replace('listen = "one.example', f'listen = "{host}').replace("/var/lib/legato", str(store))
+            file.write_text(here(own))
+            brokers.append(BrokerProcess(store, ports[host], tmp_path / f"{number}.log", ("--config", str(file))))
+        for broker in brokers:
+            broker.wait_for("backup")
+        legato("send", "orders.new", "a first order")
+        assert "a first order" in legato("receive", "orders.new")
+        assert "Replicated: group orders" in legato("status")
+    finally:
+        for broker in brokers:
+            broker.kill()
 
 
 def test_brokers_say_how_far_they_are(documented: LogServers, directory: Path) -> None:
