@@ -3,6 +3,8 @@
 import json
 import os
 import shlex
+import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -255,6 +257,18 @@ def test_a_source_of_a_copy_that_fails_late_leaves_no_directory_behind(tmp_path:
     answer = legato(None, "replica", "seed", str(wanted), "--from", source.replace("backup", str(tmp_path / "backup")))
     assert answer.returncode == 1
     assert (wanted / "users.toml").read_text() == "mine"
+
+
+def test_a_copy_that_a_signal_ends_leaves_no_directory_behind(tmp_path: Path) -> None:
+    wanted = tmp_path / "new" / "store"
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"amqp://127.0.0.1:{silent.getsockname()[1]}"
+        program = (sys.executable, "-m", "legato.cli", "replica", "seed", str(wanted), "--from", url)
+        with subprocess.Popen(program, stderr=subprocess.PIPE) as process:
+            silent.accept()[0].close()
+            process.terminate()
+    assert process.returncode == -signal.SIGTERM
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_device_that_does_not_end_is_no_message(pair: BrokerPair, tmp_path: Path) -> None:

@@ -18,6 +18,8 @@ RESPELLED = ("ID:AMQP_NO_PREFIX:", "ID:AMQP_STRING:")
 ID_CHARACTERS_MAX = 512
 """A longer id is not compared where the sequence is."""
 SELECTOR_CHARACTERS_MAX = limits.SELECTOR_CHARACTERS_MAX - 64
+_DIGITS_MAX = 19
+"""Of a sequence number, which is less than 1 << 63."""
 
 
 class Identified(Protocol):
@@ -100,7 +102,8 @@ def has_id(id: str) -> str:
 def may_be_called(name: str) -> str:
     """A condition that selects at least the dead letters with a name or an id."""
     _, mark, sequence = name.rpartition("#")
-    if not (mark and sequence.isdecimal() and sequence.isascii() and int(sequence) < 1 << 63):
+    is_number = mark and sequence.isdecimal() and sequence.isascii() and len(sequence) <= _DIGITS_MAX
+    if not (is_number and int(sequence) < 1 << 63):
         return has_id(name)
     place = f"{ORIGINAL_SEQUENCE} = {sequence}"
     return f"{place} OR {has_id(name)}" if len(name) <= ID_CHARACTERS_MAX else place

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import threading
-from contextlib import suppress
+from contextlib import closing, suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -60,8 +60,8 @@ def run(
         raise ConfigError(f"A log is kept by 3 or 5 servers, not by {nodes}: a majority has to outlive a loss.")
     ended = threading.Event()
     servers = LogServers(directory.resolve(), nodes=nodes, on_end=ended.set)
-    try:
-        with undone_if_ended(), telling_late(partial(_say_who_starts, servers)):  # Ctrl-C ends a start that lasts
+    with undone_if_ended(), closing(servers):
+        with telling_late(partial(_say_who_starts, servers)):  # Ctrl-C ends a start that lasts
             servers.start()
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, lambda _number, _frame: ended.set())
@@ -70,8 +70,6 @@ def run(
         if lost := [server for server in servers.servers if not server.running]:
             say(f"{lost[0].name} ended by itself: see {lost[0].log_file}", err=True)
             raise typer.Exit(EXIT_FAILED)
-    finally:
-        servers.close()
 
 
 @app.command("status")

@@ -147,11 +147,11 @@ def seed(
     if not is_uri(source) and store.resolve() == Path(source).resolve():
         raise StoreError(f"{store} cannot be a copy of itself: --from names another directory")
     with ExitStack() as begun:
+        begun.enter_context(undone_if_ended())
         begun.enter_context(_made(store))
         lock = hold_directory(store)
         begun.callback(lock.release)
         with ExitStack() as stack:
-            stack.enter_context(undone_if_ended())
             told = stack.enter_context(fetching()) if is_uri(source) else lambda done, total: None
             snapshot = stack.enter_context(snapshot_from(source, store, told))
             if snapshot.position is None:

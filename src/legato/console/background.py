@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections import deque
 from collections.abc import Callable
+
+log = logging.getLogger("legato.console")
 
 
 class Background:
@@ -24,7 +27,7 @@ class Background:
         self._threads = 0
 
     def begin(self, work: Callable[[], None]) -> threading.Event | None:
-        """Have some work done, which raises nothing.
+        """Have some work done. An error that it raises is in the log alone.
 
         Returns:
             What is set when it is done; None if too much waits already, and it is not done.
@@ -48,5 +51,7 @@ class Background:
                 work, done = self._waiting.popleft()
             try:
                 work()
+            except Exception:
+                log.exception("! work in the background failed (%s)", self._name)
             finally:
                 done.set()

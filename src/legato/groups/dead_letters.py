@@ -14,8 +14,9 @@ def origin_of(address: str, dead_letter_queues: Iterable[str]) -> str | None:
 
     Args:
         dead_letter_queues: what settings say of the names of dead-letter queues: `{address}` stands for their queue's.
+            Where several fit, a whole name goes before a pattern, and of patterns the one with most text.
     """
-    patterns = tuple(dead_letter_queues)
+    patterns = sorted(dead_letter_queues, key=lambda pattern: (_ADDRESS in pattern, -len(pattern), pattern))
     letters = address.removeprefix(MUTED_PREFIX)
     for pattern in patterns:
         if _ADDRESS not in pattern:

@@ -53,6 +53,8 @@ from legato.store.lmdb import LmdbStore
 log = logging.getLogger("legato.replication")
 
 REMOVED = "start this broker again, and it takes its content from the log, or from a copy of another broker's store"
+_REFUSED_CODES = ("401", "403")
+"""Of a request to a broker (`docs/reference/management.md`)."""
 NOBODY = -1
 """In place of the process of a primary on another machine."""
 STARTED = "start"
@@ -420,7 +422,7 @@ class LogArbiter:
                 self._wait(str(problem))
                 return True
             except (LegatoError, OSError) as problem:
-                if isinstance(problem, JMSError) and not isinstance(problem, JMSSecurityError):
+                if isinstance(problem, JMSError) and not _is_refusal(problem):
                     # Nobody serves there now, or another one than when the copy began.
                     self._wait(f"{error}; {problem}", SEED_PAUSE_S)
                     return True
@@ -563,3 +565,8 @@ class LogArbiter:
     def _beat(self, epoch: int, commits: int, left: str) -> Beat:
         note = self._note
         return Beat(epoch, commits, self._now_us(), self._listen, note.token, note.connections, left)
+
+
+def _is_refusal(error: JMSError) -> bool:
+    """Whether a broker does not let this user in, or have what it asks for: to ask again changes nothing."""
+    return isinstance(error, JMSSecurityError) or error.code in _REFUSED_CODES

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import threading
 import time
 from collections.abc import Callable
@@ -10,6 +11,8 @@ from collections.abc import Callable
 from legato.quoting import sentence
 
 log = logging.getLogger("legato.replication")
+
+_NUMBER = re.compile(r"\d+")
 
 
 class Waiting:
@@ -42,7 +45,7 @@ class Waiting:
 
         Args:
             part: which; it has one reason at a time.
-            why: in a sentence. It is logged once until the replica goes on.
+            why: in a sentence. It is logged once until the replica goes on, whatever numbers are in it.
         """
         with self._changing:
             if self._reasons.get(part) == why:
@@ -50,8 +53,9 @@ class Waiting:
             if not self._reasons:
                 self.since_us, self._began_s = self._now_us(), time.monotonic()
             self._reasons = {**self._reasons, part: why}
-            is_new = why not in self._told
-            self._told.add(why)
+            kind = _NUMBER.sub("0", why)
+            is_new = kind not in self._told
+            self._told.add(kind)
         if is_new:
             log.warning("! the replica waits: %s", sentence(why))
         self.changed()

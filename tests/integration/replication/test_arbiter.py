@@ -17,7 +17,15 @@ import pytest
 from legato.clock import elapsed_s
 from legato.core.facts import AnyFact, EpochBegan, QueueCreated
 from legato.core.records import Applied, Batch
-from legato.errors import FencedError, LogDivergedError, StoreCorruptError, StoreError, StoreFullError
+from legato.errors import (
+    FencedError,
+    JMSError,
+    JMSSecurityError,
+    LogDivergedError,
+    StoreCorruptError,
+    StoreError,
+    StoreFullError,
+)
 from legato.replication.arbiter import LogArbiter
 from legato.replication.commits import ReplicatedCommits
 from legato.replication.engine import Message
@@ -431,6 +439,23 @@ def test_a_copy_of_a_store_is_a_replica_where_the_log_does_not_reach_back(broker
     commit(commits, stored(3))
     eventually(lambda: is_level(primary, replica))
     assert waiting(replica.store) == [1, 2, 3]
+
+
+@pytest.mark.parametrize("refusal", [JMSSecurityError("no"), JMSError("It needs administer.", code="403")])
+def test_a_broker_that_may_not_have_a_copy_ends(brokers: Brokers, tmp_path: Path, refusal: JMSError) -> None:
+    """It asked again every five seconds, and the primary's audit trail had a denial each time."""
+    primary, commits = brokers.primary("a", 30.0)
+    commit(commits, QueueCreated(1, "q"), stored(1))
+    brokers.servers.log("g").trim(primary.replica.position)
+
+    def refuse(_log: ReplicatedLog, _store: LmdbStore) -> LmdbStore:
+        raise refusal
+
+    store = LmdbStore(tmp_path / "b", sync=False)
+    arbiter = LogArbiter(lambda: brokers.servers.log("g"), store, "b:1", 30.0, lambda: NOW_US, seed=refuse)
+    with pytest.raises(StoreError, match=f"legato replica seed here.*{refusal}"):
+        arbiter.acquire_blocking()
+    arbiter.close()
 
 
 def test_the_log_forgets_what_is_beyond_its_bound_and_nothing_that_the_primary_lacks(brokers: Brokers) -> None:

@@ -30,6 +30,7 @@ class IoThread:
     disowned = False
     ended = False
     error: JMSError | None = None
+    frame_bytes_max = 1 << 18
 
     def __init__(self) -> None:
         self.notifier = SimpleNamespace(is_current=False)
@@ -111,6 +112,29 @@ def test_a_guard_of_a_closed_session_lets_nobody_in_and_gives_the_turn_up(guard:
     with pytest.raises(IllegalStateError, match="closed"), guard.used():
         pass
     assert guard.turn.holder == {}  # type: ignore[attr-defined]
+
+
+def test_a_call_of_a_session_below_does_not_end_the_turn(guard: SessionGuard, line: Line) -> None:
+    """It did: another thread was let in while the call above was still at it."""
+    below = SessionGuard(cast("Channel", line), guard.turn)
+    with guard.used():
+        with guard.keeping_turn(), below.used():
+            pass
+        assert guard.turn.holder  # type: ignore[attr-defined]
+    assert guard.turn.holder == {}  # type: ignore[attr-defined]
+    assert guard.turn.keep(True) is False
+    with guard.used(), guard.keeping_turn(), below.used():
+        pass
+    assert guard.turn.keep(False) is True  # as a listener's
+
+
+@pytest.mark.parametrize("frame_bytes_max", [512, 600, 1 << 18])
+def test_a_short_name_fits_whatever_the_broker_takes(guard: SessionGuard, line: Line, frame_bytes_max: int) -> None:
+    """With the least frame that AMQP allows none fitted."""
+    line.transport.frame_bytes_max = frame_bytes_max
+    guard.check_fits("orders.new")
+    with pytest.raises(JMSError, match="what the broker takes"):
+        guard.check_fits("n" * frame_bytes_max)
 
 
 def test_a_wait_raises_what_ended_the_session_meanwhile(guard: SessionGuard, line: Line) -> None:

@@ -53,8 +53,9 @@ class TaskTurn:
             self._owner = None
             self._gate.open()
 
-    def keep(self, kept: bool) -> None:
+    def keep(self, kept: bool) -> bool:
         """It is counted."""
+        return kept
 
     def awaited(self, timeout_s: float | None = None, unless: Callable[[], object] | None = None) -> Steps[bool]:
         """Take it, waiting for it if need be, at most so long; returns whether it was taken."""

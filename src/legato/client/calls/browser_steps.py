@@ -22,14 +22,13 @@ class BrowserSteps:
 
     def __init__(self, session: SessionPort, source: Source, name: str, prefetch: int) -> None:
         self.destination: Destination = source.destination
-        self._own_session = session
         self._session = session
-        """Where it looked last: one below its own, if another group of brokers has the queue."""
         self._source = source
         self._name = name
         self._prefetch = prefetch
         self._looks = 0
-        self._ends: set[BrowserEnd] = set()
+        self._looked_in: dict[BrowserEnd, SessionPort] = {}
+        """The session of each look: one below its own, if another group of brokers has the queue."""
         self._closed = False
 
     def __repr__(self) -> str:
@@ -48,7 +47,7 @@ class BrowserSteps:
 
     def _look(self) -> Steps[BrowserEnd]:
         """Begin to look; an error is known before the first message is asked for."""
-        own = self._own_session
+        own = self._session
         with own._guard.used():
             end: BrowserEnd = yield from own._groups.follow_redirects(
                 "browse", lambda: self._look_in(own), self._look_in, browses=True
@@ -56,29 +55,27 @@ class BrowserSteps:
             return end
 
     def _look_in(self, session: SessionPort) -> Steps[BrowserEnd]:
-        with session._guard.used():
-            if self._closed:
-                raise IllegalStateError("The browser is closed.")
-            self._looks += 1
-            end = BrowserEnd(session._channel, f"{self._name}.{self._looks}", self._source, self._prefetch or LUMP)
-            self._ends.add(end)
-            channel = session._channel
-            channel.transport.post(channel.add_browser, end)
-            try:
-                yield from session._guard.wait(lambda: end.attached or end.finished, "browse")
-                if end.error is not None:
-                    raise end.error
-            except BaseException:
-                self._ends.discard(end)
-                channel.transport.post(end.close)
-                raise
-            self._session = session
-            return end
+        session._guard.check_open()
+        if self._closed:
+            raise IllegalStateError("The browser is closed.")
+        self._looks += 1
+        channel = session._channel
+        end = BrowserEnd(channel, f"{self._name}.{self._looks}", self._source, self._prefetch or LUMP)
+        self._looked_in[end] = session
+        channel.transport.post(channel.add_browser, end)
+        try:
+            yield from session._guard.wait(lambda: end.attached or end.finished, "browse")
+            if end.error is not None:
+                raise end.error
+        except BaseException:
+            self._end(end)
+            raise
+        return end
 
     def _next(self, end: BrowserEnd) -> Steps[Message | None]:
         """The next message, or None after the last one."""
-        session = self._session
-        if self._closed:
+        session = self._looked_in.get(end)
+        if self._closed or session is None:
             return None
         with session._guard.used():
             if not end.inbox:
@@ -92,14 +89,15 @@ class BrowserSteps:
             return read_message(end.inbox.popleft(), self.destination, _nothing)
 
     def _end(self, end: BrowserEnd) -> None:
-        self._ends.discard(end)
-        self._session._channel.transport.post(end.close)
+        session = self._looked_in.pop(end, None)
+        if session is not None:
+            session._channel.transport.post(end.close)
 
     def _close(self) -> Steps[None]:
         """End the browsing. May be called again."""
         yield from NOTHING
         self._closed = True
-        for end in list(self._ends):
+        for end in list(self._looked_in):
             self._end(end)
 
     def _leave(self, error: BaseException | None) -> Steps[None]:

@@ -190,18 +190,20 @@ class SessionGroups:
                 return (yield from here())
             except RedirectedLinkError as error:
                 elsewhere = error
-            over_s = over_s or time.monotonic() + MAPS_DIFFER_S
             bound = self.bound
             below = yield from (self.browsing_at(elsewhere) if browses else self.at(elsewhere))
+            over_s = over_s or time.monotonic() + MAPS_DIFFER_S
             try:
                 return (yield from there(below))
             except JMSError as error:
-                if not isinstance(error, RedirectedLinkError) and not isinstance(error.linked, RedirectedLinkError):
+                back = error if isinstance(error, RedirectedLinkError) else error.linked
+                if not isinstance(back, RedirectedLinkError):
                     raise
                 if bound is None:
                     self._unbind()
                 if time.monotonic() >= over_s:
-                    raise
+                    # There are no two addresses of which a transaction had to be told.
+                    raise (back if bound is None else error) from None
             yield from guard.wait(lambda: guard.closed, what, PACE_S)
             guard.check_open()
 

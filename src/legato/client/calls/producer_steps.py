@@ -136,7 +136,8 @@ class ProducerSteps:
         if below is self._session:
             # The producer has moved there.
             return (yield from self._open_own_route(destination))
-        producer = yield from below._factory.create_producer(destination)
+        with self._guard.keeping_turn():
+            producer = yield from below._factory.create_producer(destination)
         end = producer._route.end
         route = self._routes[destination] = Route(end, producer._route.envelope, producer._route.id_prefix)
         return route

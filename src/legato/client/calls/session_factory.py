@@ -265,7 +265,8 @@ class SessionFactory(Generic[_Producer, _Consumer, _Browser]):
             # The subscription may be in a group where this session has subscribed.
             for below in self._session._groups if isinstance(end.error, InvalidDestinationError) else ():
                 try:
-                    yield from below._factory.unsubscribe(name)
+                    with self._guard.keeping_turn():
+                        yield from below._factory.unsubscribe(name)
                 except InvalidDestinationError:
                     continue
                 return
@@ -359,11 +360,13 @@ class SessionFactory(Generic[_Producer, _Consumer, _Browser]):
         return producer
 
     def _producer_below(self, session: Any, destination: Destination | None) -> Steps[_Producer]:
-        made: _Producer = yield from session._factory.create_producer(destination)
-        return made
+        with self._guard.keeping_turn():
+            made: _Producer = yield from session._factory.create_producer(destination)
+            return made
 
     def _made_below(self, session: Any, make: Callable[[Any], Steps[_Consumer]]) -> Steps[_Consumer]:
-        consumer = yield from make(session._factory)
+        with self._guard.keeping_turn():
+            consumer = yield from make(session._factory)
         # In this order: it is one call's or the other's until the application has it.
         self._members.making = consumer
         session._members.making = None

@@ -58,6 +58,16 @@ class SessionGuard:
         finally:
             self.turn.release()
 
+    @contextmanager
+    def keeping_turn(self) -> Iterator[None]:
+        """Have a session below take part in this one's call: it has the same turn, and does not end it."""
+        kept = False
+        try:
+            kept = self.turn.keep(True)
+            yield
+        finally:
+            self.turn.keep(kept)
+
     def check_open(self) -> None:
         """Raise if the session is closed, or gone for good."""
         if self.closed:
@@ -87,7 +97,8 @@ class SessionGuard:
         Raises:
             InvalidSelectorError, InvalidDestinationError: that is too long which takes the most.
         """
-        most = self.channel.transport.frame_bytes_max - ATTACH_BYTES
+        frame_bytes_max = self.channel.transport.frame_bytes_max
+        most = max(frame_bytes_max - ATTACH_BYTES, frame_bytes_max // 4)
         of_name, of_subscription, of_selector = (
             len(each.encode()) for each in (destination, subscription, selector or "")
         )

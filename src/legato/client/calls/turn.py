@@ -29,8 +29,12 @@ class Turn(Protocol):
     def ring(self) -> None:
         """Who waits for it is to look again."""
 
-    def keep(self, kept: bool) -> None:
-        """Who has it keeps it, or not, whatever is released meanwhile: a listener's calls are not its end."""
+    def keep(self, kept: bool) -> bool:
+        """Who has it keeps it, or not, whatever is released meanwhile: a listener's calls are not its end.
+
+        Returns:
+            Whether it was kept before.
+        """
 
 
 class ThreadTurn:
@@ -62,9 +66,12 @@ class ThreadTurn:
         if self.bells:
             self.gate.open()
 
-    def keep(self, kept: bool) -> None:
-        """Who has it keeps it, or not, whatever is released meanwhile: a listener's calls are not its end."""
-        self.keeper = threading.get_ident() if kept else 0
+    def keep(self, kept: bool) -> bool:
+        """Who has it keeps it, or not, whatever is released meanwhile; returns whether it was kept before."""
+        thread = threading.get_ident()
+        before = self.keeper == thread
+        self.keeper = thread if kept else 0
+        return before
 
     def awaited(self, timeout_s: float | None = None, unless: Callable[[], object] | None = None) -> Steps[bool]:
         """Take it, waiting for it if need be, at most so long; returns whether it was taken."""

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import CancelledError
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
 from nats.aio.client import Client, RawCredentials
@@ -28,6 +28,8 @@ from legato.replication.nats.answers import is_unavailable
 from legato.replication.nats.settings import NatsSettings
 
 CONNECT_S = 2.0
+NEXT_S = 0.25
+"""If a server has not answered by then another one is tried beside it: a machine that is gone refuses nothing."""
 PING_INTERVAL_S = 1
 PINGS_UNANSWERED_MAX = 2
 """A server that is stopped, or behind a cut network, is left after three seconds."""
@@ -38,7 +40,9 @@ DENIALS_MAX = 100
 """Some are of subjects with random names."""
 LEADERLESS_S = 5.0
 """A server by which no leader is reached for so long is left for another: it may be cut off from the rest. Elections
-take as long, and to connect anew meanwhile costs nothing."""
+take as long, and to connect anew meanwhile costs little: a machine that is gone delays it by `NEXT_S`."""
+UNRELATED_S = 2 * LEADERLESS_S
+"""Failures so far apart are not of one trouble."""
 CLOSE_S = 5.0
 CLIENT_CLOSE_S = 0.3
 
@@ -68,6 +72,12 @@ class _Client(Client):
         return super()._connect_command()
 
 
+class _Connected(NamedTuple):
+    address: str
+    client: Client
+    closed: asyncio.Event
+
+
 class Connection:
     """The servers, for calls from any thread.
 
@@ -92,6 +102,8 @@ class Connection:
         """What the server that is connected does not let this login do, by its words."""
         self._leaderless_since_s: float | None = None
         """Since when no leader is reached by the present client, by the loop's clock; None if one is."""
+        self._missed_s = 0.0
+        """When none was reached last."""
         self._connected_to = self._left = ""
         """The address of the present client, and that of the one that was left."""
         self._asking: set[asyncio.Future[Msg]] = set()
@@ -233,7 +245,8 @@ class Connection:
         now_s = self._loop.time()
         if client is not self._client:
             return
-        if self._leaderless_since_s is None:
+        missed_s, self._missed_s = self._missed_s, now_s
+        if self._leaderless_since_s is None or now_s - missed_s > UNRELATED_S:
             self._leaderless_since_s = now_s
         elif now_s - self._leaderless_since_s > LEADERLESS_S:
             self._leaderless_since_s = None
@@ -242,6 +255,9 @@ class Connection:
     def _leave(self, client: Client) -> None:
         """Have a client closed, so that another server is looked for, and this one tried last."""
         self._left = self._connected_to
+        self._close_soon(client)
+
+    def _close_soon(self, client: Client) -> None:
         leaving = asyncio.ensure_future(_close(client))
         self._leaving.add(leaving)
         leaving.add_done_callback(self._leaving.discard)
@@ -262,17 +278,19 @@ class Connection:
         answers: list[Msg] = []
         try:
             subscription = await client.subscribe(inbox)
-            await client.publish(subject, reply=inbox)
-            with contextlib.suppress(NatsTimeoutError, asyncio.TimeoutError):
-                until_s = self._loop.time() + timeout_s
-                while len(answers) < wanted and (left_s := until_s - self._loop.time()) > 0:
-                    answer = await subscription.next_msg(timeout=left_s)
-                    if not answer.data:
-                        return None
-                    answers.append(answer)
-                    if 2 * len(answers) > wanted:
-                        until_s = min(until_s, self._loop.time() + minority_s)
-            await subscription.unsubscribe()
+            try:
+                await client.publish(subject, reply=inbox)
+                with contextlib.suppress(NatsTimeoutError, asyncio.TimeoutError):
+                    until_s = self._loop.time() + timeout_s
+                    while len(answers) < wanted and (left_s := until_s - self._loop.time()) > 0:
+                        answer = await subscription.next_msg(timeout=left_s)
+                        if not answer.data:
+                            return None
+                        answers.append(answer)
+                        if 2 * len(answers) > wanted:
+                            until_s = min(until_s, self._loop.time() + minority_s)
+            finally:  # The client and the server keep it until then.
+                await subscription.unsubscribe()
         except (Error, OSError):
             raise self.unanswered() from None
         return answers
@@ -316,8 +334,7 @@ class Connection:
         client: Client | None = None
         try:
             while True:
-                closed = asyncio.Event()
-                client = await self._connect(closed)
+                client, closed = await self._connect()
                 await self._set_client(client)
                 await _until_closed(client, closed)
                 await self._set_client(None)
@@ -335,29 +352,63 @@ class Connection:
         for asking in list(self._asking):
             asking.cancel()
 
-    async def _connect(self, closed: asyncio.Event) -> Client:
-        """A client of one of the servers, whichever is there first."""
+    async def _connect(self) -> tuple[Client, asyncio.Event]:
+        """A client of one of the servers, whichever is there first, and what is set when it is closed."""
         attempt = 0
         while True:
             self._said = {}
-            addresses = self._random.sample(self._addresses, len(self._addresses))
-            for address in sorted(addresses, key=lambda each: each == self._left):
-                client = _Client()
-                try:
-                    await asyncio.wait_for(self._connect_to(client, address, closed), 2 * CONNECT_S)
-                    self._connected_to, self._left = address, ""
-                    return client
-                except Exception as error:  # Whatever it is, the log is nobody's without this thread.
-                    if address not in self._said:  # else why was told before
-                        self._said[address] = self._explained(address, error)
-                    await _close(client)
-                    closed.clear()
+            others = [address for address in self._addresses if address != self._left]
+            self._random.shuffle(others)
+            for addresses in (others, [self._left] if self._left else []):
+                if found := await self._first_of(addresses):
+                    self._connected_to, self._left = found.address, ""
+                    return found.client, found.closed
             self._trouble = self._summary()
             self._passes += 1
             async with self._changed:
                 self._changed.notify_all()
             await asyncio.sleep(BACKOFF_S[min(attempt, len(BACKOFF_S) - 1)] * self._random.uniform(0.5, 1.0))
             attempt += 1
+
+    async def _first_of(self, addresses: list[str]) -> _Connected | None:
+        """The first server that lets a client in; each is tried `NEXT_S` after the one before, or when that failed."""
+        left, trying = [*addresses], set[asyncio.Task[_Connected | None]]()
+        found: _Connected | None = None
+        try:
+            while found is None and (left or trying):
+                if left:
+                    trying.add(asyncio.ensure_future(self._try(left.pop(0))))
+                done, trying = await asyncio.wait(
+                    trying, timeout=NEXT_S if left else None, return_when=asyncio.FIRST_COMPLETED
+                )
+                for connected in filter(None, [task.result() for task in done]):
+                    if found is None:
+                        found = connected
+                    else:
+                        self._close_soon(connected.client)
+        finally:
+            for task in trying:
+                task.add_done_callback(self._close_late)
+                task.cancel()
+        return found
+
+    def _close_late(self, task: asyncio.Task[_Connected | None]) -> None:
+        """Python 3.11 takes what has come rather than that it was cancelled."""
+        if not task.cancelled() and (late := task.result()) is not None:
+            self._close_soon(late.client)
+
+    async def _try(self, address: str) -> _Connected | None:
+        connected = _Connected(address, _Client(), asyncio.Event())
+        try:
+            await asyncio.wait_for(self._connect_to(connected.client, address, connected.closed), 2 * CONNECT_S)
+        except BaseException as error:  # Whatever it is, the log is nobody's without this thread.
+            self._close_soon(connected.client)
+            if not isinstance(error, Exception):
+                raise
+            if address not in self._said:  # else why was told before
+                self._said[address] = self._explained(address, error)
+            return None
+        return connected
 
     async def _connect_to(self, client: Client, address: str, closed: asyncio.Event) -> None:
         settings = self.settings
