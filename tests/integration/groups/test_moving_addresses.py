@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable
+from typing import cast
 
 import pytest
 from typer.testing import CliRunner
@@ -14,6 +15,7 @@ from legato.client import Queue, Session, aio
 from legato.client.calls import other_groups
 from legato.client.links.browser_end import BrowserEnd
 from legato.client.links.redirection import RedirectedLinkError
+from legato.client.links.transport import Transport
 from legato.errors import IllegalStateError, JMSError
 from tests.integration.groups.conftest import Connect, Groups
 from tests.integration.groups.test_links import taken
@@ -131,7 +133,7 @@ def test_looks_of_a_browser_before_and_after_a_move_ask_each_its_own_group(
     ask = BrowserEnd.ask
 
     def asked(end: BrowserEnd) -> None:
-        assert end.channel.transport.is_current_thread
+        assert cast("Transport", end.channel.transport).is_current_thread
         ask(end)
 
     monkeypatch.setattr(BrowserEnd, "ask", asked)
