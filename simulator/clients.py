@@ -178,8 +178,9 @@ class TaskTurn:
             self._owner = None
             self._gate.open()
 
-    def keep(self, kept: bool) -> None:
+    def keep(self, kept: bool) -> bool:
         """See `Turn.keep`; it is counted."""
+        return kept
 
     def awaited(self, timeout_s: float | None = None, unless: Callable[[], object] | None = None) -> Steps[bool]:
         """See `Turn.awaited`."""

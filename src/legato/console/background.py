@@ -7,6 +7,8 @@ import threading
 from collections import deque
 from collections.abc import Callable
 
+from legato.quoting import quoted
+
 log = logging.getLogger("legato.console")
 
 
@@ -52,6 +54,6 @@ class Background:
             try:
                 work()
             except Exception:
-                log.exception("! work in the background failed (%s)", self._name)
+                log.exception("! work of the thread %s failed", quoted(self._name))
             finally:
                 done.set()

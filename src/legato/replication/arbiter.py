@@ -54,7 +54,7 @@ log = logging.getLogger("legato.replication")
 
 REMOVED = "start this broker again, and it takes its content from the log, or from a copy of another broker's store"
 _REFUSED_CODES = ("401", "403")
-"""Of a request to a broker (`docs/reference/management.md`)."""
+"""Of a management request, as HTTP's status codes."""
 NOBODY = -1
 """In place of the process of a primary on another machine."""
 STARTED = "start"

@@ -766,9 +766,9 @@ def test_a_request_that_nobody_took_in_time_may_expire(by: str) -> None:
             publisher = service.publisher("expiring", priority=7)
             async with service:
                 asking = (
-                    service.request(1, "expiring", priority=7, time_to_live_s=60, timeout=0.05)
+                    service.request(1, "expiring", priority=7, time_to_live_s=60, timeout=1.0)
                     if by == "broker"
-                    else publisher.request(1, time_to_live_s=60, timeout=0.05)
+                    else publisher.request(1, time_to_live_s=60, timeout=1.0)
                 )
                 with pytest.raises(TimeoutError):
                     await asking
