@@ -10,6 +10,7 @@ import os
 import sys
 import zlib
 from collections.abc import Iterator
+from itertools import groupby
 from typing import Any
 
 import pytest
@@ -57,6 +58,10 @@ _LONGEST_FIRST = (
     "tests/unit/spark/",
     "tests/",
 )
+_BESIDE_SPARK = _LONGEST_FIRST[:3]
+"""Spark computes enough while these run."""
+_WAITING = ("tests/integration/", "tests/stories/")
+"""Tests that wait for other processes half of the time; all others compute."""
 _SPARK_TIMEOUT_S = 600
 
 
@@ -157,6 +162,18 @@ def _is_told_by_the_other_twin(item: pytest.Item) -> bool:
     return bool(TWINS[zlib.crc32(story.encode()) % len(TWINS)] != twin)
 
 
+def _mixed(items: list[pytest.Item]) -> list[pytest.Item]:
+    """Files that compute, spread evenly among those that wait: so the processors always have something to do."""
+    files = [list(tests) for _, tests in groupby(items, lambda item: item.path)]
+    beside_spark = [file for file in files if file[0].nodeid.startswith(_BESIDE_SPARK)]
+    rest = [file for file in files if not file[0].nodeid.startswith(_BESIDE_SPARK)]
+    waiting = [file for file in rest if file[0].nodeid.startswith(_WAITING)]
+    computing = [file for file in rest if not file[0].nodeid.startswith(_WAITING)]
+    places = [(number / len(some), file) for some in (waiting, computing) for number, file in enumerate(some)]
+    mixed = [file for _, file in sorted(places, key=lambda place: place[0])]
+    return [item for file in beside_spark + mixed for item in file]
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Put the longest first; the first test with Spark may have to wait long for Spark on a busy machine."""
     if settings.get_current_profile_name() == QUICK and _names_no_tests(config):
@@ -164,6 +181,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         config.hook.pytest_deselected(items=slow)
         items[:] = [item for item in items if item not in set(slow)]
     items.sort(key=lambda item: next(n for n, where in enumerate(_LONGEST_FIRST) if item.nodeid.startswith(where)))
+    items[:] = _mixed(items)
     for item in items:
         if item.nodeid.startswith(_SPARK) and item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(_SPARK_TIMEOUT_S))

@@ -25,6 +25,7 @@ def servers() -> Iterator[LogServers]:
         yield servers
 
 
+@pytest.mark.slow
 def test_the_loss_of_log_servers_and_of_a_broker_is_seen_in_the_metrics(servers: LogServers, group: Group) -> None:
     first, second = free_port(), free_port()
     primary = group.add("a", "--http", f":{first}", LEGATO_REPLICATION_LEASE_S=LEASE_S).start()

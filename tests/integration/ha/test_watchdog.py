@@ -67,6 +67,7 @@ def received_after(port: int) -> list[str | None]:
     return received_by(url, 1)
 
 
+@pytest.mark.slow
 def test_a_slow_disk_is_no_stuck_loop(tmp_path: Path) -> None:
     """The writer waits for longer than the limit; the loop turns meanwhile."""
     drill_orders = DrillOrders(tmp_path / "drill_orders")

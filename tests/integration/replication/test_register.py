@@ -283,6 +283,7 @@ def test_a_slow_backup_is_named_and_catches_up_while_the_log_keeps_what_it_lacks
     settled(group)
 
 
+@pytest.mark.slow
 def test_a_backup_that_the_log_forgets_is_named_and_takes_a_copy(group: Group, tmp_path: Path) -> None:
     """The primary goes on. The backup ends with a sentence, also to be read at the primary; a copy makes it whole."""
     (config := tmp_path / "legato.toml").write_text(f"[replication]\nlog_bytes = {LOG_BYTES}\n")
