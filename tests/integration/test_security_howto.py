@@ -18,6 +18,7 @@ PAGE = ROOT / "docs" / "howto" / "security.md"
 SERVE = "legato serve --config legato.toml"
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_each_step_of_the_page_does_what_it_says(tmp_path: Path) -> None:
     port = str(free_port())

@@ -30,7 +30,7 @@ RARE = {"forget-the-oldest-first": 301, "window-before-what-came-back": 401}
 @pytest.mark.parametrize(
     "fault",
     [
-        pytest.param(fault, id=fault.title, marks=pytest.mark.slow if fault.title in LATER else ())
+        pytest.param(fault, id=fault.title, marks=pytest.mark.slow if fault.title in (*LATER, *RARE) else ())
         for fault in FAULTS
         if fault.title in (*QUICK, *LATER, *RARE)
     ],

@@ -5,6 +5,8 @@ from __future__ import annotations
 import socket
 from pathlib import Path
 
+import pytest
+
 from legato.cli.connections import _client
 from legato.cli.status import ask, members_of
 from tests.support.forked_process import run_legato
@@ -33,6 +35,7 @@ def test_the_log_of_a_backup_says_how_the_last_primary_ended(tmp_path: Path) -> 
         second.wait_for_log(f"the primary, {who} has let go: shutdown")
 
 
+@pytest.mark.slow
 def test_a_backup_says_in_time_that_another_program_has_its_address(tmp_path: Path) -> None:
     """It ended when it was to take over, and nobody served."""
     store, port = tmp_path / "store", free_port()
