@@ -135,6 +135,8 @@ class LogArbiter:
         self._log_bytes_max = log_bytes_max
         self._listen = listen
         self._lease_s = lease_s
+        self._lease_told_s = 0.0
+        """That of the primary, by its last beat."""
         self._now_us = now_us
         self._silence_ms: Callable[[], int] | None = None
         self._holder: Holder | None = None
@@ -498,7 +500,8 @@ class LogArbiter:
             case EpochRecord(epoch=epoch, broker=broker):
                 self._holder = Holder(NOBODY, epoch, broker)
                 log.info("< epoch %d of the log: %s is the primary", epoch, quoted(broker))
-            case Beat(epoch=epoch, listen=listen, token=token, connections=connections, left=left):
+            case Beat(epoch=epoch, listen=listen, token=token, connections=connections, left=left, lease_ms=lease_ms):
+                self._lease_told_s = lease_ms / 1000
                 self._holder = Holder(NOBODY, epoch, listen, token, connections, left)
             case CommitRecord():
                 if self._holder is not None and self._holder.left:
@@ -513,7 +516,8 @@ class LogArbiter:
                 return False
             if not replicated_log.last():
                 return self._may_begin()
-        term_s = self._lease_s * LEASE_MARGIN
+        # Leases differ while brokers are restarted one after the other with another one in their files.
+        term_s = max(self._lease_s, self._lease_told_s) * LEASE_MARGIN
         if elapsed_s() - heard_s < term_s:
             return False
         return self._silence_ms is None or self._silence_ms() >= term_s * 1000
@@ -564,7 +568,8 @@ class LogArbiter:
 
     def _beat(self, epoch: int, commits: int, left: str) -> Beat:
         note = self._note
-        return Beat(epoch, commits, self._now_us(), self._listen, note.token, note.connections, left)
+        lease_ms = round(self._lease_s * 1000)
+        return Beat(epoch, commits, self._now_us(), self._listen, note.token, note.connections, left, lease_ms)
 
 
 def _is_refusal(error: JMSError) -> bool:

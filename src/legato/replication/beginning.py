@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from legato.errors import LogError, LogUnavailableError
 from legato.quoting import quoted
-from legato.replication.register import Entry, Register
+from legato.replication.register import AWAY_S, Entry, Register
 from legato.replication.replica import Replica
 from legato.sizes import counted
 
@@ -50,7 +50,8 @@ class Beginning:
             LogUnavailableError: the register cannot be read now.
         """
         try:
-            entries = [each.entry for each in self._register.entries(TIMEOUT_S)]
+            registered = self._register.entries(TIMEOUT_S)
+            entries = [each.entry for each in registered]
             if lost := _furthest([each for each in entries if each.sequence]):
                 return lost_log(self._group, lost)
             if replica.commits:  # of a store that has served alone, and is to begin the log
@@ -67,15 +68,16 @@ class Beginning:
                     "restore), with which the log begins; or move what is left of it away, if the group is to begin "
                     "without"
                 )
-            known = {self._listen, *(each.listen for each in entries)}
-            if len(known) >= len(self._brokers) or self._register.may_begin(TIMEOUT_S):
+            # Clients may know them by other names. Who is away may have come back under another name, and be two.
+            present = {self._listen, *(each.entry.listen for each in registered if each.age_s < AWAY_S)}
+            if len(present) >= len(self._brokers) or self._register.may_begin(TIMEOUT_S):
                 return ""
         except LogUnavailableError as error:
             raise type(error)(
                 f"it cannot be seen whether the group {self._group} had a log: {error}. Brokers need the permissions "
                 f"for the bucket LEGATO_{self._group} (docs/howto/log-servers.md)"
             ) from None
-        missing = ", ".join(quoted(each) for each in self._brokers if each not in known)
+        missing = ", ".join(quoted(each) for each in self._brokers if each not in present)
         return (
             f"the group {self._group} has no log, and this store is empty. If the group is new, its log begins when "
             f"all of ha.addresses have come with empty stores; {missing} did not yet. If they come later: "

@@ -15,6 +15,7 @@ from legato.replication.patience import ATTEMPT_S, Patience
 LOOK_S = 0.5
 """So long it may ask, beyond the time that whoever takes has."""
 FILL_BYTES = 1 << 22
+"""So much is asked for at once of what did not come: a log may be larger than the memory."""
 
 
 class ChainedFollowing:
@@ -39,6 +40,8 @@ class ChainedFollowing:
         self._ready: deque[Record] = deque()
         self._end = chain.end
         self._heard_s = self._seen_s = elapsed_s()
+        self._missed = chain.looked_at
+        """Up to here the leader has messages that were not fed to the chain, if this is beyond it."""
 
     @property
     def end(self) -> Position:
@@ -78,11 +81,15 @@ class ChainedFollowing:
         self._watch.close()
 
     def _receive(self, timeout_s: float) -> None:
-        messages = self._watch.take(timeout_s)
+        is_behind = self._missed > self._chain.looked_at
+        messages = self._watch.take(0 if is_behind else timeout_s)
         seen, now_s = self.seen, elapsed_s()
         if messages:
             self._heard_s = now_s
             self._put(messages)
+        elif is_behind:
+            self._heard_s = now_s
+            self._fill(self._missed)
         elif now_s - self._heard_s >= self._silence_s and not self._closed.is_set():
             self._heard_s = now_s
             self._look_behind(min(max(timeout_s, LOOK_S), ATTEMPT_S))
@@ -94,7 +101,10 @@ class ChainedFollowing:
         for message in messages:
             if message.sequence > self._chain.looked_at + 1:
                 self._fill(message.sequence - 1)
-            if message.sequence == self._chain.looked_at + 1:  # else it was sent again, or a gap is to be filled first
+            if message.sequence > self._chain.looked_at + 1:  # the gap was too large to be filled at once
+                self._missed = messages[-1].sequence if self._missed else 0
+                return
+            if message.sequence == self._chain.looked_at + 1:  # else it was sent again
                 self._ready.extend(self._chain.feed([message]))
 
     def _look_behind(self, timeout_s: float) -> None:
@@ -106,12 +116,14 @@ class ChainedFollowing:
         self._fill(last)
 
     def _fill(self, last: int) -> None:
-        """Feed the chain what the leader has of messages that did not come."""
+        """Feed the chain what the leader has of messages that did not come, some of it if that is very much."""
+        self._missed = last
+        size = 0
         try:
-            while self._chain.looked_at < last:
+            while self._chain.looked_at < last and size < FILL_BYTES:
                 patience = Patience(2 * ATTEMPT_S, self._closed)
-                self._ready.extend(
-                    self._chain.feed(read_on(self._engine, self._chain.looked_at + 1, last, FILL_BYTES, patience))
-                )
+                found = read_on(self._engine, self._chain.looked_at + 1, last, FILL_BYTES, patience)
+                size += sum(len(message.data) for message in found)
+                self._ready.extend(self._chain.feed(found))
         except LogUnavailableError:
-            return  # the next look asks again
+            self._missed = 0  # the next look asks again

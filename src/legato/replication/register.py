@@ -12,6 +12,9 @@ from typing import Protocol
 
 import msgspec
 
+AWAY_S = 15.0
+"""Who has said nothing for so long is away, or is stopped."""
+
 
 class Entry(msgspec.Struct, frozen=True):
     """What a broker says of its replica.

@@ -12,7 +12,7 @@ import msgspec
 from legato.errors import LogError, LogUnavailableError
 from legato.quoting import quoted, sentence
 from legato.replication.log import LogHealth
-from legato.replication.register import Entry, Register, Registered
+from legato.replication.register import AWAY_S, Entry, Register, Registered
 from legato.replication.replica_status import BackupStatus
 
 log = logging.getLogger("legato.replication")
@@ -23,8 +23,6 @@ SAY_S = 5.0
 TIMEOUT_S = 2.0
 LAST_S, LAST_PAUSE_S = 10.0, 0.2
 """So long, and with such pauses, a broker that ends tries to say why."""
-AWAY_S = 15.0
-"""Who has said nothing for so long is away, or is stopped."""
 FAILURES_MAX = 3
 """After so many the register cannot be used, and that is told."""
 FAILED_LOOKS = 15

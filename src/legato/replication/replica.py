@@ -111,11 +111,13 @@ class Replica:
             return [self.apply(record) for record in records]
         before = self.position, self.voided
         try:
-            return self._apply_together(records)
+            applied = self._apply_together(records)
         except StoreError:
             self.store.abandon()
             self.position, self.voided = before
-        return [self.apply(record) for record in records]
+            return [self.apply(record) for record in records]
+        self.passed(records[-1].position)  # If the store has no room for that, what was applied is not applied again.
+        return applied
 
     def _apply_together(self, records: Sequence[Record]) -> list[AnyRecord]:
         applied: list[AnyRecord] = []
@@ -136,7 +138,6 @@ class Replica:
         if last is not None:
             self.store.finish(Applied(last[1].sequence, last[1].digest))
             self._note(*last)
-        self.passed(records[-1].position)
         return applied
 
     def finish(self, record: CommitRecord | EpochRecord, position: Position) -> None:

@@ -64,6 +64,7 @@ class Beat(msgspec.Struct, frozen=True):
         token: lets a backup in, where peers need a password.
         connections: how many it has, if they are many.
         left: why it is the primary no more: it answers nobody from here on; empty if it is.
+        lease_ms: for so long it answers after its last record; 0 if a former version wrote it.
     """
 
     epoch: int
@@ -73,6 +74,7 @@ class Beat(msgspec.Struct, frozen=True):
     token: str = ""
     connections: int = 0
     left: str = ""
+    lease_ms: int = 0
 
 
 AnyRecord: TypeAlias = CommitRecord | EpochRecord | Beat
@@ -104,6 +106,7 @@ class _Beat(msgspec.Struct, array_like=True, tag=3, frozen=True, gc=False):
     token: str = ""
     connections: int = 0
     left: str = ""
+    lease_ms: int = 0
 
 
 class _CommitToWrite(msgspec.Struct, array_like=True, tag=1, frozen=True, gc=False):

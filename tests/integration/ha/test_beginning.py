@@ -8,6 +8,7 @@ from __future__ import annotations
 import http.client
 import json
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -20,7 +21,7 @@ from legato.replication.arbiter import LogArbiter
 from legato.replication.beginning import Beginning, allow_beginning
 from legato.replication.memory import MemoryServers
 from legato.replication.nats import NatsSettings, open_register
-from legato.replication.register import Entry
+from legato.replication.register import AWAY_S, Entry
 from legato.replication.replica import Replica
 from legato.spark.exporter import export_all
 from legato.store.content_digest import content_digest
@@ -193,11 +194,14 @@ def test_who_may_begin_a_log(tmp_path: Path) -> None:
     store = LmdbStore(tmp_path / "store", sync=False)
     empty = Replica(store)
 
-    def refusal(*entries: Entry, brokers: tuple[str, ...] = (), allowed: bool = False) -> str:
+    def refusal(*entries: Entry, brokers: tuple[str, ...] = (), allowed: bool = False, away: Sequence[str] = ()) -> str:
         servers = MemoryServers()
         register = servers.register()
         for each in entries:
             register.say(each, 1.0)
+        for name in away:
+            told, said_s = servers.entries[f"{name}:1"]
+            servers.entries[f"{name}:1"] = told, said_s - AWAY_S
         if allowed:
             register.allow_beginning(1.0)
         return Beginning(register, "g", "a:1", brokers).refusal(empty)
@@ -210,6 +214,8 @@ def test_who_may_begin_a_log(tmp_path: Path) -> None:
     assert refusal(*map(entry, "abc"), brokers=three) == ""
     # Brokers whose addresses clients know by other names count all the same.
     assert refusal(*map(entry, "axy"), brokers=three) == ""
+    # One that was started again under another name is not two, and c may have all.
+    assert "b:1, c:1 did not yet" in refusal(*map(entry, "abx"), brokers=three, away="b")
     assert "b:1 has 7 commits of the group" in refusal(entry("a"), entry("b", 7, 9), entry("c", 5, 8), allowed=True)
     assert "a:1 has 7 commits of the group" in refusal(entry("a", 7, 9)), "it was this one, which lost its disk"
     assert "start that one first" in refusal(entry("a"), entry("b", 7), brokers=three, allowed=True)

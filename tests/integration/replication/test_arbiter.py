@@ -32,7 +32,7 @@ from legato.replication.engine import Message
 from legato.replication.log import BEGINNING, LogHealth, Record, ReplicaHealth, ReplicatedLog
 from legato.replication.log_watch import LogWatch
 from legato.replication.memory import MemoryServers, MemoryWatch
-from legato.replication.replica import Replica
+from legato.replication.replica import PASSED_MAX, Replica
 from legato.store.commit_records import Beat, encode_beat, encode_commit, encode_epoch
 from legato.store.lmdb import LmdbStore
 from tests.conformance.store import NOW_US, batch_of, consumed, stored, waiting
@@ -610,6 +610,36 @@ def test_records_applied_together_leave_what_they_leave_one_by_one(tmp_path: Pat
     for store in stores:
         store.close()
     assert raw(tmp_path / "together") == raw(tmp_path / "singly")
+
+
+def test_what_was_applied_is_not_applied_again_where_the_store_has_no_room_to_note_a_beat(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A backup that should have waited for room ended with a sentence of damage."""
+    beats = [encode_beat(Beat(2, 6, NOW_US))] * (PASSED_MAX + 1)
+    records = records_of_a_log(*beats)
+    store = LmdbStore(tmp_path / "store", sync=False)
+    replica = Replica(store)
+    with monkeypatch.context() as full:
+        full.setattr(store, "place", lambda _applied: (_ for _ in ()).throw(StoreFullError("no room")))
+        with pytest.raises(StoreFullError):
+            replica.apply_all(records)
+    assert (replica.commits, waiting(store)) == (6, [2, 3])
+    replica.apply_all(records[-2:])
+    assert store.meta().applied == Applied(records[-1].position.sequence, records[-1].position.digest)
+    store.close()
+
+
+def test_a_backup_waits_for_the_lease_of_its_primary_if_that_is_longer(brokers: Brokers) -> None:
+    """R8, while leases differ: brokers are restarted one after the other with another one in their files."""
+    primary, commits = brokers.primary("a", 2.0)
+    backup = brokers.begin("b", 0.2)
+    commit(commits, QueueCreated(1, "q"))
+    eventually(lambda: is_level(primary, backup) and backup._lease_told_s == 2.0)
+    log, heard_s = brokers.servers.log("g"), elapsed_s() - 1.0
+    assert not backup._may_claim(log, heard_s)
+    backup._lease_told_s = 0.0  # as a former version's beats leave it
+    assert backup._may_claim(log, heard_s)
 
 
 def test_a_record_that_cannot_be_applied_keeps_none_before_it_from_being(tmp_path: Path) -> None:

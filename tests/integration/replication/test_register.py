@@ -22,10 +22,9 @@ from legato.replication import registration
 from legato.replication.log import LogHealth
 from legato.replication.memory import MemoryRegister, MemoryServers
 from legato.replication.nats import NatsSettings, open_register
-from legato.replication.register import Entry, Register, Registered
+from legato.replication.register import AWAY_S, Entry, Register, Registered
 from legato.replication.registration import (
     AWAY,
-    AWAY_S,
     DROPPED,
     FALLS_BEHIND,
     SAME_ADDRESS,
