@@ -457,6 +457,7 @@ class ConnectionSteps(Generic[_Session]):
         except BaseException:
             # Nobody waits for it any more, but it ends.
             self._transport.give_up()
+            self._groups.give_up()
             raise
 
     def _leave(self, error: BaseException | None) -> Steps[None]:
@@ -478,6 +479,7 @@ class ConnectionSteps(Generic[_Session]):
         """A call was interrupted at any line."""
         if self._closed:
             self._transport.give_up()
+            self._groups.give_up()
         self._transport.wake()
 
     def _check_open(self) -> None:

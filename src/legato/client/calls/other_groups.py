@@ -72,7 +72,7 @@ class ConnectionGroups:
         )
         self._connecting.append(made)
         try:
-            yield from made._connect(dropped)
+            yield from made._connect(lambda: above._closed or dropped())
         finally:
             self._connecting.remove(made)
         # Of two threads that come at once the first one's is everybody's.
@@ -101,6 +101,13 @@ class ConnectionGroups:
         """Close all of them."""
         for below in self:
             yield from below._close_within(patience)
+
+    def give_up(self) -> None:
+        """Nobody waits for their end any more, but they end."""
+        for below in self:
+            below._closed = True
+            below._transport.give_up()
+        self.wake_who_connect()
 
 
 class SessionGroups:
@@ -236,11 +243,6 @@ class SessionGroups:
         transactions = session._transactions
         ended = session._undertakings.current is None and transactions.untold is None
         return not ended or transactions.current.did_work
-
-    def close_within(self, patience: Patience) -> Steps[None]:
-        """Close all sessions below."""
-        for below in list(self._below.values()):
-            yield from below._close_within(patience)
 
     def __iter__(self) -> Iterator[Any]:
         return iter(list(self._below.values()))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
@@ -16,7 +17,7 @@ from legato.client.calls.producer_steps import ProducerSteps
 from legato.client.calls.session_acknowledgements import SessionAcknowledgements
 from legato.client.calls.session_factory import SessionFactory
 from legato.client.calls.session_guard import SessionGuard
-from legato.client.calls.session_listeners import SessionListeners
+from legato.client.calls.session_listeners import Dispatcher, SessionListeners
 from legato.client.calls.session_members import SessionMembers
 from legato.client.calls.session_messages import SessionMessages
 from legato.client.calls.session_transactions import SessionTransactions
@@ -151,6 +152,7 @@ class SessionSteps(Generic[_Producer, _Consumer, _Browser]):
         channel.transport.wake()
         guard.turn.release()
         for below in self._groups:
+            below._guard.closed = below._guard.closed or guard.closed
             below._interrupted(interruption)
 
     # -- the end -----------------------------------------------------------------------------------------
@@ -179,29 +181,46 @@ class SessionSteps(Generic[_Producer, _Consumer, _Browser]):
         """Close, and tell `patience` what was given up."""
         if self._channel.transport.disowned:
             return
-        self._check_not_in_listener("close")
-        if self._channel.closed and not self._members.consumers and not self._members.producers:
+        family = self._family
+        for each in family:
+            each._check_not_in_listener("close")
+        if all(each._is_ended for each in family):
             return
-        with self._guard.held():
+        with contextlib.ExitStack() as held:
+            for each in family:
+                held.enter_context(each._guard.held())
             yield from self._close_held(patience)
 
+    @property
+    def _family(self) -> list[SessionSteps[_Producer, _Consumer, _Browser]]:
+        """The sessions below, then this one: all have one turn, so they end together."""
+        return [*self._groups, self]
+
+    @property
+    def _is_ended(self) -> bool:
+        return self._channel.closed and not self._members.consumers and not self._members.producers
+
     def _close_held(self, patience: Patience) -> Steps[None]:
-        yield from self._groups.close_within(patience)
         # Called again all of it is done again, which changes nothing: the first call may have been interrupted.
         guard = self._guard
-        guard.closed = True
-        losses = Losses(self._channel)
+        family = self._family
+        for each in family:
+            each._guard.closed = True
+        losses = [Losses(each._channel) for each in family]
         try:
             yield from self._await_others(patience)
         except BaseException:
             self._close_unawaited()
             raise
         try:
-            yield from self._close_all(patience)
-            losses.tell(patience)
+            for each in family:
+                yield from each._close_all(patience)
+            for lost in losses:
+                lost.tell(patience)
         except BaseException:
             # Nobody waits for it any more, but it ends.
-            self._channel.transport.post(self._channel.close)
+            for each in family:
+                each._channel.transport.post(each._channel.close)
             raise
         finally:
             guard.turn.release()
@@ -209,15 +228,25 @@ class SessionSteps(Generic[_Producer, _Consumer, _Browser]):
     def _await_others(self, patience: Patience) -> Steps[None]:
         """Have the turn, once no listener runs and no other call."""
         turn = self._guard.turn
+        family = self._family
         # Calls that wait for a broker that is not there, with nothing of theirs on its way, end now.
         self._channel.gate.open()
-        self._connection._wake_others()
-        dispatcher = self._listeners.dispatcher
-        if dispatcher is not None:
+        for each in family:
+            each._connection._wake_others()
+        for dispatcher in self._dispatchers:
             dispatcher.at_end = None  # This close is waited for again.
             dispatcher.stop()
-            yield from self._patiently(lambda: dispatcher.ended, patience, for_listener=True)
-        self._members.close_consumers()
+        for each in family:
+            listening = each._listeners.dispatcher
+            if listening is not None:
+                yield from self._patiently(
+                    lambda listening=listening: listening.ended,  # type: ignore[misc]
+                    patience,
+                    each._channel,
+                    for_listener=True,
+                )
+        for each in family:
+            each._members.close_consumers()
         self._channel.gate.open()
         # Another thread's receive() returns now; its commit() or send() first comes to its end.
         if not (yield from turn.awaited(patience.for_sends_s)):
@@ -225,14 +254,19 @@ class SessionSteps(Generic[_Producer, _Consumer, _Browser]):
             while not (yield from turn.awaited(patience.for_all_s)):
                 self._give_up(patience)
 
+    @property
+    def _dispatchers(self) -> list[Dispatcher]:
+        found = [each._listeners.dispatcher for each in self._family]
+        return [dispatcher for dispatcher in found if dispatcher is not None]
+
     def _close_unawaited(self) -> None:
         """Nobody waits for it any more, but it ends: after the listener that runs."""
-        dispatcher = self._listeners.dispatcher
-        if dispatcher is not None:
+        dispatchers = self._dispatchers
+        for dispatcher in dispatchers:
             dispatcher.at_end = self._end_unawaited
             dispatcher.stop()
         # In this order: a dispatcher that ends meanwhile has been told, or has ended.
-        if dispatcher is None or dispatcher.ended:
+        if all(dispatcher.ended for dispatcher in dispatchers):
             self._end_unawaited()
 
     def _end_unawaited(self) -> None:
@@ -241,10 +275,11 @@ class SessionSteps(Generic[_Producer, _Consumer, _Browser]):
         if not turn.acquire(False):
             return
         try:
-            self._members.close_consumers()
-            for consumer in list(self._members.consumers):
-                self._members.begin_closing(consumer)
-            self._channel.transport.post(self._channel.close)
+            for each in self._family:
+                each._members.close_consumers()
+                for consumer in list(each._members.consumers):
+                    each._members.begin_closing(consumer)
+                each._channel.transport.post(each._channel.close)
         finally:
             turn.release()
 
@@ -271,35 +306,53 @@ class SessionSteps(Generic[_Producer, _Consumer, _Browser]):
     def _leave(self, error: BaseException | None) -> Steps[None]:
         return leaving(self._close(), self._channel.transport, error)
 
-    def _patiently(self, ready: Callable[[], object], patience: Patience, *, for_listener: bool = False) -> Steps[None]:
-        """Wait for something that closing needs; what the broker does not confirm for too long is given up."""
-        channel = self._channel
-        transport = channel.transport
+    def _patiently(
+        self,
+        ready: Callable[[], object],
+        patience: Patience,
+        channel: Channel | None = None,
+        *,
+        for_listener: bool = False,
+    ) -> Steps[None]:
+        """Wait for something that closing needs; what the broker does not confirm for too long is given up.
+
+        Args:
+            channel: of the session of which it is waited for, if that is one below.
+        """
+        waited = self._channel if channel is None else channel
+        transport = waited.transport
         if transport.is_current_thread:
             return
         transport.hurry()
 
         def over() -> object:
-            return ready() or channel.error or transport.error
+            return ready() or waited.error or transport.error
 
-        if not (yield Wait(channel.gate, over, patience.for_sends_s, for_listener=for_listener)):
+        if not (yield Wait(waited.gate, over, patience.for_sends_s, for_listener=for_listener)):
             self._give_up_sends(patience)
-            while not (yield Wait(channel.gate, over, patience.for_all_s, for_listener=for_listener)):
+            while not (yield Wait(waited.gate, over, patience.for_all_s, for_listener=for_listener)):
                 self._give_up(patience)
 
     def _give_up_sends(self, patience: Patience) -> None:
-        channel = self._channel
-        channel.transport.post(channel.give_up_sends, patience.error_of_send())
-        if channel.transport.wire is None:
-            # Nobody will confirm anything else either.
-            self._give_up(patience)
-        channel.transport.hurry()
+        for each in self._family:
+            channel = each._channel
+            channel.transport.post(channel.give_up_sends, patience.error_of_send())
+            channel.transport.hurry()
+        # Where there is no broker nobody will confirm anything else either.
+        self._give_up(patience, only_away=True)
 
-    def _give_up(self, patience: Patience) -> None:
-        """Whatever else the broker has not answered: who is blocked in a call on the session hears so."""
-        dispatcher = self._listeners.dispatcher
-        if dispatcher is not None and not dispatcher.ended and not self._guard.blocked:
+    def _give_up(self, patience: Patience, *, only_away: bool = False) -> None:
+        """Whatever else the broker has not answered: who is blocked in a call on the session hears so.
+
+        Args:
+            only_away: only of brokers to which there is no connection.
+        """
+        family = self._family
+        listens = any(not dispatcher.ended for dispatcher in self._dispatchers)
+        if listens and not any(each._guard.blocked for each in family):
             return  # A listener of the application takes its time (Jakarta Messaging 6.2.15).
-        channel = self._channel
-        channel.transport.post(channel.give_up, patience.error_of_call())
-        channel.transport.hurry()
+        for each in family:
+            channel = each._channel
+            if channel.transport.wire is None or not only_away:
+                channel.transport.post(channel.give_up, patience.error_of_call())
+                channel.transport.hurry()
