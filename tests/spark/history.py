@@ -26,10 +26,12 @@ from legato.core.facts import (
     TransactionCommitted,
     TransactionRolledBack,
 )
-from legato.ids import make_txn_id
+from legato.ids import group_digest, make_txn_id
 
 ORDERS, INVOICES, DEAD = 1, 2, 3
-FIRST_TXN, SECOND_TXN, ROLLED_BACK_TXN = (bytes(make_txn_id(1, number)) for number in (1, 2, 3))
+FIRST_TXN, ROLLED_BACK_TXN = (bytes(make_txn_id(1, number)) for number in (1, 3))
+SECOND_TXN = bytes(make_txn_id(1, 2, group_digest("orders")))
+"""By then the broker is one of a group."""
 
 
 def history() -> list[LogRecord]:

@@ -42,6 +42,10 @@ EPOCH = "legato:epoch"
 GROUP = "legato:group"
 """Property of the broker's open (string): the group of brokers that it belongs to; not there if there are no groups."""
 
+BROKERS = "legato:brokers"
+"""In the info of a coordinator's rejection with `amqp:transaction:unknown-id` (string): the brokers of the group that
+`hostname` names, whose transaction it is: `host:port`, with commas between."""
+
 RECONNECT_TIMEOUT = "legato:reconnect-timeout-s"
 """Property of the broker's open (double): so long it keeps what a client had whose connection was lost, in seconds."""
 

@@ -64,6 +64,7 @@ class Broker:
         chance: a number in [0, 1), another one each time.
         turn_ms: a clock that tells how long the shell's turn has taken; one that stands still sets no bound.
         detailed: whether the ledger is to show each delivery.
+        group: digest of the name of the group of brokers that this one is of; empty if there are no groups.
         reconnect_timeout_s: how long temporary things of earlier epochs wait for their clients (CONTRACT B21).
     """
 
@@ -77,6 +78,7 @@ class Broker:
         chance: Callable[[], float] = lambda: 0.5,
         turn_ms: Callable[[], int] = lambda: 0,
         detailed: bool = False,
+        group: bytes = b"",
         reconnect_timeout_s: float = limits.RECONNECT_TIMEOUT_S,
     ) -> None:
         kernel = self.kernel = Kernel(archive, meta, bodies=bodies, turn_ms=turn_ms, detailed=detailed)
@@ -114,7 +116,9 @@ class Broker:
         self.browsers = Browsers(kernel)
         self.subscriptions = Subscriptions(directory, self.deletion)
         # Both.
-        self.transactions = Transactions(kernel, self.open_transactions, router, self.duplicates, self.settlement)
+        self.transactions = Transactions(
+            kernel, self.open_transactions, router, self.duplicates, self.settlement, group
+        )
         self.staged_batches = StagedBatches(kernel, modes, dispatcher, self.producers, self.publisher)
         self.administration = Administration(
             kernel, modes, directory, self.backpressure, self.drop_oldest, router, dispatcher

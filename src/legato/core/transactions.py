@@ -24,7 +24,7 @@ from legato.core.settlement import Settlement
 from legato.core.topics import Node
 from legato.core.traits import PLAIN, Traits
 from legato.core.transaction import Disposal, OpenTransactions, Transaction
-from legato.ids import make_txn_id, txn_counter, txn_epoch
+from legato.ids import make_txn_id, txn_counter, txn_epoch, txn_group
 
 UNKNOWN_TXN = "amqp:transaction:unknown-id"
 ROLLED_BACK = "amqp:transaction:rollback"
@@ -40,6 +40,7 @@ class Transactions:
 
     Args:
         open_transactions: where those are kept that are not discharged.
+        group: digest of the name of the group of brokers whose they are; empty if there are no groups.
 
     Attributes:
         committing: ids of those whose commits are not durable yet.
@@ -47,6 +48,7 @@ class Transactions:
 
     __slots__ = (
         "_duplicates",
+        "_group",
         "_kernel",
         "_last",
         "_open",
@@ -63,6 +65,7 @@ class Transactions:
         router: Router,
         duplicates: Duplicates,
         settlement: Settlement,
+        group: bytes = b"",
     ) -> None:
         self._kernel = kernel
         self._open_transactions = open_transactions
@@ -70,6 +73,7 @@ class Transactions:
         self._router = router
         self._duplicates = duplicates
         self._settlement = settlement
+        self._group = group
         self._last = 0
         """The counter of the last one."""
         self.committing: set[bytes] = set()
@@ -82,7 +86,7 @@ class Transactions:
         """
         # A counter that is a time tells for how long the outcome is known: by the clock that outcomes are kept by.
         self._last = max(self._last + 1, self._kernel.steady.now_us)
-        txn_id = make_txn_id(self._kernel.epoch, self._last)
+        txn_id = make_txn_id(self._kernel.epoch, self._last, self._group)
         self._open_transactions.add(Transaction(txn_id, owner, realm, self._kernel.now_us))
         return txn_id
 
@@ -237,6 +241,8 @@ class Transactions:
             self._kernel.emit(DischargeRefused(token, ROLLED_BACK, "already committed"))
         elif txn_epoch(txn_id) is None:
             self._kernel.emit(DischargeRefused(token, UNKNOWN_TXN, "no broker of this store made this id"))
+        elif txn_group(txn_id) != self._group:
+            self._kernel.emit(DischargeRefused(token, UNKNOWN_TXN, "no broker of this group made this id"))
         elif txn_counter(txn_id) <= self._kernel.archive.outcomes_forgotten_us():
             self._kernel.emit(DischargeRefused(token, UNKNOWN_TXN, "it is too old for its outcome to be known"))
         elif fail:

@@ -38,7 +38,14 @@ from tests.support.examples import examples
 from tests.support.flipped_bits import flipped_bits
 
 QUEUES, SEQS = st.sampled_from([1, 2, 70_000]), st.sampled_from([1, 2, 3, 4, (1 << LANE_SHIFT) + 1, 1 << 44])
-TXNS = st.one_of(st.just(b""), st.integers(1, 1 << 62).map(lambda counter: bytes(make_txn_id(1, counter))))
+TXNS = st.one_of(
+    st.just(b""),
+    st.builds(
+        lambda counter, group: bytes(make_txn_id(1, counter, group)),
+        st.integers(1, 1 << 62),
+        st.sampled_from((b"", b"of group")),
+    ),
+)
 TIMES = st.integers(1, 1 << 50)
 
 FACTS: st.SearchStrategy[AnyFact] = st.one_of(

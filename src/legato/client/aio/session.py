@@ -226,8 +226,8 @@ class Session(SessionSteps[MessageProducer, MessageConsumer, QueueBrowser]):
             transaction_id: that of the `TransactionRolledBackError`, or of the `JMSError` with code `IN_DOUBT`.
 
         Returns:
-            True if it was committed, False if it was rolled back, None if the broker does not know: it is of another
-            store, or of more than a day ago.
+            True if it was committed, False if it was rolled back, None if nobody knows: it is of another store, or of
+            more than a day ago. One of another group of brokers is asked for there.
 
         Raises:
             IllegalStateError: the session is not transacted, or closed; or the transaction is one that is open here.

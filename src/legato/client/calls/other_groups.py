@@ -17,6 +17,7 @@ import msgspec
 from legato.client.calls.patience import Patience
 from legato.client.failover.discovery import hosts_of
 from legato.client.links.redirection import RedirectedLinkError
+from legato.client.links.transaction_outcome import Query
 from legato.client.steps import Steps
 from legato.errors import IllegalStateError, JMSError
 
@@ -213,6 +214,50 @@ class SessionGroups:
                     raise (back if bound is None else error) from None
             yield from guard.wait(lambda: guard.closed, what, PACE_S)
             guard.check_open()
+
+    def outcome(self, transaction_id: bytes) -> Steps[bool | None]:
+        """What became of a transaction of any group; None if nobody knows.
+
+        The group that has this session's transactions is asked first, then the one that brokers say has made it. If
+        they do not say, the groups are asked to which there are connections: it may have been made before its broker
+        was one of a group, or while that had another name.
+
+        Raises:
+            IllegalStateError: the transaction is one that is open here.
+            JMSError: the connection is gone for good, or none of the group's brokers lets us in.
+        """
+        session = self._session
+        connections = session._connection._groups
+        asked: list[Any] = []
+        elsewhere: RedirectedLinkError | None = None
+        for one in (session,) if self.bound is None else (self.bound, session):
+            if asked and one._channel.error is not None:
+                continue
+            asked.append(one._connection)
+            query = yield from self._asked(one, transaction_id)
+            if query.committed is not None:
+                return query.committed
+            elsewhere = query.elsewhere or elsewhere
+        named: tuple[Any, ...] = tuple(connections)
+        if elsewhere is not None:
+            if elsewhere.info["hostname"] in [each.group for each in asked]:
+                return None
+            try:
+                named = ((yield from connections.at(elsewhere, lambda: session._guard.closed)),)
+            except RedirectedLinkError:
+                return None
+        for connection in named:
+            if connection in asked or connection._transport.error is not None:
+                continue
+            query = yield from self._asked(self._session_in(connection), transaction_id)
+            if query.committed is not None:
+                return query.committed
+        return None
+
+    def _asked(self, session: Any, transaction_id: bytes) -> Steps[Query]:
+        with self._session._guard.keeping_turn():
+            query: Query = yield from session._transactions.ask(transaction_id)
+            return query
 
     def browsing_at(self, elsewhere: RedirectedLinkError) -> Steps[Any]:
         """Likewise for a browser, which is in no transaction.

@@ -80,6 +80,7 @@ class SessionSteps(Generic[_Producer, _Consumer, _Browser]):
             first,
             tell_duplicates=self._members.tell_duplicates,
             open_ids=connection._open_transactions,
+            ask_groups=self._groups.outcome,
             decide_at_once=(
                 (lambda delivery, outcome: self._acknowledgements.decide(delivery, outcome))
                 if acknowledge_mode is AcknowledgeMode.INDIVIDUAL

@@ -33,6 +33,7 @@ class SessionTransactions:
     """
 
     __slots__ = (
+        "_ask_groups",
         "_decide_at_once",
         "_disposed",
         "_guard",
@@ -52,6 +53,7 @@ class SessionTransactions:
         *,
         tell_duplicates: Callable[[], Steps[None]],
         open_ids: Callable[[], set[bytes]],
+        ask_groups: Callable[[bytes], Steps[bool | None]],
         decide_at_once: Callable[[Delivery, Outcome], None] | None = None,
     ) -> None:
         """Begin with the transaction `first`.
@@ -59,6 +61,7 @@ class SessionTransactions:
         Args:
             tell_duplicates: has producers' listeners hear of what a commit dropped.
             open_ids: names of the transactions that are open in the connection.
+            ask_groups: finds out what became of one, whichever group of brokers has it.
             decide_at_once: settles one message by an outcome, in a session of INDIVIDUAL mode.
         """
         self.current = first
@@ -68,6 +71,7 @@ class SessionTransactions:
         self._undertakings = undertakings
         self._tell_duplicates = tell_duplicates
         self._open_ids = open_ids
+        self._ask_groups = ask_groups
         self._decide_at_once = decide_at_once
         self._disposed: deque[tuple[SenderEnd, Send]] = deque()
         """What the transaction had sent that was rolled back last, and those that ended before that was told."""
@@ -267,19 +271,27 @@ class SessionTransactions:
             transaction_id: that of the `TransactionRolledBackError`, or of the `JMSError` with code `IN_DOUBT`.
 
         Returns:
-            True if it was committed, False if it was rolled back, None if the broker does not know: it is of another
-            store, or of more than a day ago.
+            True if it was committed, False if it was rolled back, None if nobody knows: it is of another store, or of
+            more than a day ago. One of another group of brokers is asked for there.
 
         Raises:
             IllegalStateError: the session is not transacted, or closed; or the transaction is one that is open here.
             JMSError: the connection is gone for good, or no transaction can have that id.
         """
-        if self.bound is not None:
-            return (yield from self.bound.commit_outcome(transaction_id))
-        with self._guard.used():
+        with self._guard.used(None if self.bound is None else self.bound._guard.check_open):
             self._required()
             if not isinstance(transaction_id, bytes) or not 0 < len(transaction_id) <= ID_BYTES_MAX:
                 raise JMSError(f"A transaction's id is of 1 to {ID_BYTES_MAX} bytes, not {transaction_id!r:.80}.")
+            return (yield from self._ask_groups(transaction_id))
+
+    def ask(self, transaction_id: bytes) -> Steps[Query]:
+        """The answer of this session's broker, of which group the transaction may be or not.
+
+        Raises:
+            IllegalStateError: the session is closed; or the transaction is one that is open in its connection.
+            JMSError: the connection is gone for good.
+        """
+        with self._guard.used():
             if transaction_id in self._open_ids():
                 raise IllegalStateError("The transaction is still open: its session can commit it, or roll it back.")
             coordinator = self._guard.channel.coordinator
@@ -287,7 +299,7 @@ class SessionTransactions:
             query = Query(transaction_id)
             self._guard.channel.transport.post(coordinator.query, query)
             yield from self._guard.wait(lambda: query.answered, "ask for an outcome")
-            return query.committed
+            return query
 
     def end_aborted(self) -> Steps[None]:
         """End what a failover aborted, as if the application had rolled back; `replay()` may send it again.

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+from legato.amqp import names
 from legato.amqp.engine.events import Detached
+from legato.amqp.engine.outcomes import Rejected
+from legato.client.failover.discovery import FAILOVER_SERVER_LIST
 from legato.errors import InvalidDestinationError
 
 LINK_REDIRECT = "amqp:link:redirect"
 """Condition of a Detach; its info says where the address is (AMQP 2.8.17)."""
+_PORT_DIGITS = 5
 
 
 class RedirectedLinkError(InvalidDestinationError):
@@ -27,4 +31,24 @@ def redirection(event: Detached, what: str) -> RedirectedLinkError | None:
         return None
     error = RedirectedLinkError(f"{what}: {event.description}", code=event.condition)
     error.info = event.info
+    return error
+
+
+def whose_transaction(outcome: Rejected) -> RedirectedLinkError | None:
+    """Where to ask for the outcome of a transaction that another group has made; None if the coordinator does not say.
+
+    Args:
+        outcome: its answer; what in it makes no sense is passed over.
+    """
+    said = dict(outcome.info)
+    group, brokers = said.get("hostname"), said.get(names.BROKERS)
+    if not isinstance(group, str) or not isinstance(brokers, str):
+        return None
+    entries = []
+    for broker in brokers.split(","):
+        name, _, port = broker.rpartition(":")
+        if len(port) <= _PORT_DIGITS and port.isascii() and port.isdecimal():
+            entries.append({"network-host": name.strip("[]"), "port": int(port)})
+    error = RedirectedLinkError(f"The transaction is of the group {group!r}.", code=outcome.condition)
+    error.info = {"hostname": group, FAILOVER_SERVER_LIST: entries}
     return error

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from legato.amqp.engine.outcomes import Accepted, Outcome, Rejected
 from legato.amqp.names import CAUSE
+from legato.client.links.redirection import RedirectedLinkError, whose_transaction
 from legato.client.links.session_state import Transaction
 from legato.errors import JMSError, TransactionRolledBackError
 
@@ -31,7 +32,7 @@ class TransactionEnding:
 class Query:
     """A query for a transaction's outcome: discharges it again, which commits nothing (decision 0004)."""
 
-    __slots__ = ("answered", "committed", "doubtful", "name")
+    __slots__ = ("answered", "committed", "doubtful", "elsewhere", "name")
 
     def __init__(self, name: bytes, doubtful: Transaction | None = None) -> None:
         self.name = name
@@ -40,11 +41,15 @@ class Query:
         self.answered = False
         self.committed: bool | None = None
         """None if the broker does not know."""
+        self.elsewhere: RedirectedLinkError | None = None
+        """The group that knows then, if the broker says which."""
 
     def answer(self, outcome: Outcome | None) -> None:
         """The coordinator answered."""
-        unknown = isinstance(outcome, Rejected) and outcome.condition == UNKNOWN
-        self.committed = None if unknown else type(outcome) is Accepted
+        if isinstance(outcome, Rejected) and outcome.condition == UNKNOWN:
+            self.elsewhere = whose_transaction(outcome)
+        else:
+            self.committed = type(outcome) is Accepted
         self.answered = True
         if self.doubtful is not None:
             self.doubtful.committed = self.committed

@@ -186,12 +186,13 @@ class RunTokens(Sequence[SendToken]):
 class DischargeToken:
     """The link and delivery to answer a discharge on, and what was attached there: the link may be leaving."""
 
-    __slots__ = ("delivery", "link", "port")
+    __slots__ = ("delivery", "link", "port", "txn_id")
 
-    def __init__(self, link: Receiver, delivery: int, port: Coordinator) -> None:
+    def __init__(self, link: Receiver, delivery: int, port: Coordinator, txn_id: bytes) -> None:
         self.link = link
         self.delivery = delivery
         self.port = port
+        self.txn_id = txn_id
 
 
 def peer_of(link: Link) -> Peer:

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
+from legato.amqp import names
 from legato.amqp.codec.types import UInt
 from legato.core.settings import DEFAULT_SETTINGS
 from legato.groups.dead_letters import origin_of
 from legato.groups.group_map import Directory, Group, GroupMap, host_and_port, successor
+from legato.ids import group_digest, txn_epoch, txn_group
 from legato.server.config.discovery import FAILOVER_SERVER_LIST, server_list
 from legato.server.config.group_maps import check_member
 from legato.server.links.refused import Refused
@@ -145,11 +147,25 @@ class Membership:
             return None
         return f"The group {asked.name!r} is served by {', '.join(asked.brokers)}.", self._where(asked)
 
-    def _where(self, group: Group) -> dict[str, Any]:
-        """`hostname`, `network-host` and `port`, in which each broker has its turn, and the list of all of them."""
+    def whose(self, txn_id: bytes) -> tuple[tuple[str, str], ...]:
+        """The group that made the id of a transaction, and its brokers; nothing if that is this one, or not known."""
+        digest = txn_group(txn_id) if self._directory is not None and txn_epoch(txn_id) is not None else b""
+        if self._directory is None or not digest or digest == group_digest(self.name):
+            return ()
+        for group in self._directory.map.group:
+            if group_digest(group.name) == digest:
+                return ("hostname", group.name), (names.BROKERS, ",".join(self._in_turn(group)))
+        return ()
+
+    def _in_turn(self, group: Group) -> list[str]:
+        """The brokers of a group, another one first each time."""
         turn = self._turns[group.name] = self._turns.get(group.name, -1) + 1
         first = turn % len(group.brokers)
-        brokers = [*group.brokers[first:], *group.brokers[:first]]
+        return [*group.brokers[first:], *group.brokers[:first]]
+
+    def _where(self, group: Group) -> dict[str, Any]:
+        """`hostname`, `network-host` and `port`, in which each broker has its turn, and the list of all of them."""
+        brokers = self._in_turn(group)
         host, port = host_and_port(brokers[0])
         return {
             "hostname": group.name,

@@ -79,6 +79,8 @@ class Executor:
         self.streams = Streams(broker, archive, unblock)
         self.cut: Callable[[Link, str, str, dict[str, Any] | None], None] = _close
         """What ends a link from this side, and says why."""
+        self.whose: Callable[[bytes], tuple[tuple[str, str], ...]] = lambda txn_id: ()
+        """What a refusal says of a transaction that may be another group's."""
         self.touched = Touched()
         self.paced: list[Consumer] = []
         """Consumers that get more once what they got has left."""
@@ -304,6 +306,8 @@ class Executor:
         token: DischargeToken = effect.token
         port = token.port
         condition, info = transaction_error(effect.condition, port.peer.product)
+        if condition == UNKNOWN_TXN:
+            info = self.whose(token.txn_id)
         if port.rejects:
             token.link.settle(token.delivery, Rejected(condition, effect.description, info))
         elif token.link.context is not None:

@@ -317,7 +317,7 @@ class Transfers:
             link.settle(event.delivery, Declared(txn_id))
         else:
             port.declared.discard(asked.txn_id)
-            token: Any = DischargeToken(link, event.delivery, port)
+            token: Any = DischargeToken(link, event.delivery, port, asked.txn_id)
             self._broker.transactions.discharge(asked.txn_id, peer, fail=asked.fail, token=token, realm=peer.realm)
         self._owe(link, port)
 

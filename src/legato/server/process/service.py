@@ -24,6 +24,7 @@ from legato.core.records import Meta
 from legato.errors import FencedError, StoreError
 from legato.ha.heartbeat_connection import BACKUP_USER
 from legato.ha.lease import Lease, Standing
+from legato.ids import group_digest
 from legato.replication.replica_status import ReplicaStatus
 from legato.server.access.access import Access
 from legato.server.access.roles import read_roles
@@ -164,6 +165,7 @@ class Service:
             chance=Random().random,
             turn_ms=clock.monotonic_ms,
             detailed=config.ledger.detail == "all" and config.store.log_facts,
+            group=group_digest(config.groups.name),
             reconnect_timeout_s=config.server.reconnect_timeout_s,
         )
         self.peers: set[Peer] = set()
@@ -240,6 +242,7 @@ class Service:
             self.damaged,
         )
         self._executor.cut = links.closer.cut
+        self._executor.whose = self.membership.whose
         self._spreading = spreading = Spreading(loop, clock, self._may_work, self.advance)
         operations = self._make_operations(links, spreading)
         management = Management(self, self.broker, links.nodes, operations, spreading.add)

@@ -138,7 +138,7 @@ def _counters(txns: pa.ChunkedArray) -> Ints:
 
 
 def _counter(txn: bytes) -> int:
-    counter = int.from_bytes(txn[_TXN_PREFIX_BYTES:])
+    counter = int.from_bytes(txn[_TXN_PREFIX_BYTES:TXN_ID_BYTES])
     return counter if len(txn) > _TXN_PREFIX_BYTES and counter <= _GREATEST else _LEAST
 
 

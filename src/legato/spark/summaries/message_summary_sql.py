@@ -31,8 +31,9 @@ from legato.spark.summaries.message_summary import (
     WEIGHTS,
 )
 
-_TXN = f"if({{}} and txn is not null, cast(conv(hex(substring(txn, {TXN_ID_BYTES - 7})), 16, 10) as bigint), null)"
-"""SQL: the counter in a transaction's id, which no other of its store has; the epoch is before it."""
+_TXN = f"if({{}} and txn is not null, cast(conv(hex(substring(txn, {TXN_ID_BYTES - 7}, 8)), 16, 10) as bigint), null)"
+"""SQL: the counter in a transaction's id, which no other of its store has; the epoch is before it, and behind it what
+tells of a group of brokers."""
 
 
 def tallies(facts: DataFrame) -> DataFrame:
