@@ -5,9 +5,12 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
+import queue
 import secrets
+import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
+from contextlib import closing
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -17,7 +20,7 @@ import pyarrow.flight as flight
 
 from legato.bulk.flight_client import GONE, connect, words_of
 from legato.bulk.requests import HOLDER_HEADER, TICKET_HEADER
-from legato.bulk.store_copy import BEGINNING, BESIDE, END, CopyBeginning, CopyEnd
+from legato.bulk.store_copy import BEGINNING, BESIDE, END, STALLED_S, CopyBeginning, CopyEnd
 from legato.bulk.tickets import digest_of_holder
 from legato.client.connection import ConnectionFactory
 from legato.client.failover.uri import parse_uri, short_wait
@@ -39,13 +42,14 @@ Told = Callable[[int, int], None]
 """Is called with how many bytes have come, and of how many about."""
 
 
-def fetch_store(url: str, to: Path, told: Told = lambda done, total: None) -> Manifest:
+def fetch_store(url: str, to: Path, told: Told = lambda done, total: None, *, stalled_s: float = STALLED_S) -> Manifest:
     """Copy the store of the broker that serves at `url` into the new directory `to`, durably; it serves on meanwhile.
 
     The copy is as `legato.store.backup.take` makes it, without segments of the ledger.
 
     Args:
         url: of all brokers of the group, as clients name them; the user's role needs `management = "administer"`.
+        stalled_s: a copy of which nothing comes for so long has broken off.
 
     Raises:
         JMSError: no broker serves, or it refuses, or the copy broke off each time.
@@ -53,7 +57,7 @@ def fetch_store(url: str, to: Path, told: Told = lambda done, total: None) -> Ma
     """
     for left in reversed(range(TRIES)):
         try:
-            return _fetch(url, to, told)
+            return _fetch(url, to, told, stalled_s)
         except GONE as error:
             if not left:
                 raise JMSError(f"The copy of the store at {parse_uri(url)} broke off: {words_of(error)}") from error
@@ -64,7 +68,7 @@ def fetch_store(url: str, to: Path, told: Told = lambda done, total: None) -> Ma
     raise AssertionError
 
 
-def _fetch(url: str, to: Path, told: Told) -> Manifest:
+def _fetch(url: str, to: Path, told: Told, stalled_s: float) -> Manifest:
     uri, secret = parse_uri(url), secrets.token_bytes(32)
     taken_us = time.time_ns() // 1000
     with ConnectionFactory(url, **short_wait(url)).create_connection() as connection:
@@ -77,12 +81,51 @@ def _fetch(url: str, to: Path, told: Told) -> Manifest:
     ticket = bytes.fromhex(given["ticket"])
     shown = flight.FlightCallOptions(headers=[(TICKET_HEADER, ticket), (HOLDER_HEADER, secret)])
     with new_directory(to) as partial, connect(uri, host, given["port"], tls=given["tls"]) as client:
-        digests = write_files(_rows(client.do_get(flight.Ticket(ticket), shown)), partial, told)
+        with closing(_chunks(lambda: client.do_get(flight.Ticket(ticket), shown), stalled_s)) as chunks:
+            digests = write_files(_rows(chunks), partial, told)
         return complete(partial, taken_us, {}, digests.get(USERS_NAME, ""))
 
 
-def _rows(stream: Any) -> Iterator[tuple[str, memoryview]]:
-    for chunk in stream:
+def _chunks(begin: Callable[[], Any], stalled_s: float) -> Generator[Any, None, None]:
+    """What a stream gives. It is read in a thread: of a machine that is lost, or a process that is stopped, nothing
+    comes, not even an end.
+
+    Raises:
+        flight.FlightUnavailableError: nothing came for `stalled_s`.
+    """
+    asked: queue.SimpleQueue[bool] = queue.SimpleQueue()
+    given: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    streams: list[Any] = []
+
+    def read() -> None:
+        try:
+            streams.append(begin())
+            while asked.get():
+                given.put(streams[0].read_chunk())
+        except Exception as error:
+            given.put(error)
+
+    threading.Thread(target=read, name="legato-store-fetch", daemon=True).start()
+    try:
+        while True:
+            asked.put(True)
+            try:
+                found = given.get(timeout=stalled_s)
+            except queue.Empty:
+                raise flight.FlightUnavailableError(f"nothing came of it for {stalled_s:g} s") from None
+            if isinstance(found, StopIteration):
+                return
+            if isinstance(found, Exception):
+                raise found
+            yield found
+    finally:
+        asked.put(False)
+        for stream in streams:
+            stream.cancel()
+
+
+def _rows(chunks: Iterator[Any]) -> Iterator[tuple[str, memoryview]]:
+    for chunk in chunks:
         for row in range(chunk.data.num_rows):
             yield chunk.data.column(0)[row].as_py(), memoryview(chunk.data.column(1)[row].as_buffer())
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from legato.bulk import store_fetch
 from legato.bulk.store_fetch import fetch_store
 from legato.client import ConnectionFactory, TextMessage
 from legato.errors import JMSError, StoreError
@@ -116,6 +119,35 @@ def test_only_who_administers_the_broker_gets_a_copy_and_each_is_on_record(runni
     assert {"user": "ann", "decision": "denied"}.items() <= next(x for x in lines if x["user"] == "ann").items()
     assert lines[-1]["user"] == "root"
     assert lines[-1]["decision"] == "allowed"
+
+
+def test_a_copy_of_which_nothing_comes_any_more_has_broken_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A broker that seeded itself waited for ever for a machine that was lost, or a process that was stopped."""
+    monkeypatch.setattr(store_fetch, "TRIES", 1)
+    with server(tmp_path / "store") as process:
+        url = f"amqp://127.0.0.1:{process.port}"
+        send(url, *["x" * 1_000_000] * 40)
+        stopped: list[int] = []
+
+        def stop(*_: int) -> None:
+            if not stopped:
+                stopped.append(bulk_process_of(process))
+                os.kill(stopped[0], signal.SIGSTOP)
+
+        try:
+            with pytest.raises(JMSError, match="broke off: nothing came of it for 2 s"):
+                fetch_store(url, tmp_path / "copy", stop, stalled_s=2.0)
+        finally:
+            os.kill(stopped[0], signal.SIGCONT)
+    assert not (tmp_path / "copy").exists()
+
+
+def bulk_process_of(running: Server) -> int:
+    for children in Path(f"/proc/{running.pid}/task").glob("*/children"):
+        for pid in map(int, children.read_text().split()):
+            if b"legato.bulk.serve" in Path(f"/proc/{pid}/cmdline").read_bytes():
+                return pid
+    raise AssertionError("no process for copies")
 
 
 def test_what_is_there_already_stays(running: Server, tmp_path: Path) -> None:
