@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import shutil
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -62,7 +63,8 @@ def look_at(path: Path) -> Snapshot:
     finally:
         store.close()
         if is_backup and not had_table:
-            (path / LOCK_TABLE_NAME).unlink(missing_ok=True)
+            with suppress(OSError):  # Where nothing can be written LMDB made none.
+                (path / LOCK_TABLE_NAME).unlink()
     applied = meta.applied
     position = Position(applied.number, applied.digest) if applied is not None and applied.number else None
     return Snapshot(path, meta.epoch, meta.log_position, position, is_backup)
