@@ -16,7 +16,14 @@ from legato.errors import LegatoError, LogError, LogTrimmedError, LogUnavailable
 from legato.quoting import quoted, sentence
 from legato.replication.log import Position, ReplicatedLog
 from legato.store.backup import take
-from legato.store.backup_files import MANIFEST_NAME, USERS_NAME, copy_file, copy_versions, read_manifest
+from legato.store.backup_files import (
+    MANIFEST_NAME,
+    OWNERS_ONLY,
+    USERS_NAME,
+    VERSIONS_NAME,
+    copy_file,
+    read_manifest,
+)
 from legato.store.directories import sync_directory
 from legato.store.environment import DATA_NAME, LOCK_TABLE_NAME
 from legato.store.lmdb import LmdbStore
@@ -26,6 +33,7 @@ log = logging.getLogger("legato.replication")
 COMING = ".seeding"
 REPLACED = ".replaced-at-"
 """And the number of its last commit: what the store was before."""
+_NAMES = (USERS_NAME, VERSIONS_NAME, DATA_NAME)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,24 +124,38 @@ def seed(store: Path, source: Snapshot) -> Path | None:
         StoreError: the snapshot cannot be read, or there is no room for it. The store is as it was.
     """
     store.mkdir(mode=0o700, parents=True, exist_ok=True)
-    coming = store / (DATA_NAME + COMING)
-    coming.unlink(missing_ok=True)
+    _remove_coming(store)
     try:
-        _copy(store, source, coming)
+        _copy(store, source)
         before = _put_aside(store)
-        copy_versions(source.path, store)
-        coming.rename(store / DATA_NAME)
+        # The store's file is last: it is never there without who may use it, and the versions of its epochs.
+        for name in _NAMES:
+            if _coming(store, name).exists():
+                _coming(store, name).rename(store / name)
+            elif name == VERSIONS_NAME:
+                (store / name).unlink(missing_ok=True)
         sync_directory(store)
     except OSError as error:
         raise StoreError(f"the store in {store} cannot be seeded: {error.strerror or error}") from error
     finally:
-        coming.unlink(missing_ok=True)
+        _remove_coming(store)
     origin = source.origin or source.path
     log.info("= %s is a copy of %s, as of commit %d", quoted(store), quoted(origin), source.commit)
     return before
 
 
-def _copy(store: Path, source: Snapshot, coming: Path) -> None:
+def _coming(store: Path, name: str) -> Path:
+    """What is to be a file of a store, until all of the copy is there."""
+    return store / (name + COMING)
+
+
+def _remove_coming(store: Path) -> None:
+    for name in _NAMES:
+        _coming(store, name).unlink(missing_ok=True)
+
+
+def _copy(store: Path, source: Snapshot) -> None:
+    """Make what is to be the store's files, durably, their owner's only."""
     path = source.path
     taken = None if source.is_backup else store / f"copy{COMING}"
     try:
@@ -142,15 +164,19 @@ def _copy(store: Path, source: Snapshot, coming: Path) -> None:
             take(path, taken)
             path = taken
         manifest = read_manifest(path)
+        data = _coming(store, DATA_NAME)
         if taken is not None or source.origin:
             # It was made for this alone, beside the store.
-            (path / DATA_NAME).rename(coming)
+            (path / DATA_NAME).rename(data)
         else:
-            copy_file(path / DATA_NAME, coming, manifest.data_sha256)
-        coming.chmod(0o600)
+            copy_file(path / DATA_NAME, data, manifest.data_sha256)
         if manifest.users_sha256 and not (store / USERS_NAME).exists():
-            copy_file(path / USERS_NAME, store / USERS_NAME, manifest.users_sha256)
-            (store / USERS_NAME).chmod(0o600)
+            copy_file(path / USERS_NAME, _coming(store, USERS_NAME), manifest.users_sha256)
+        if (path / VERSIONS_NAME).is_file():
+            copy_file(path / VERSIONS_NAME, _coming(store, VERSIONS_NAME))
+        for name in _NAMES:
+            if _coming(store, name).exists():
+                _coming(store, name).chmod(OWNERS_ONLY)
     finally:
         if taken is not None:
             shutil.rmtree(taken, ignore_errors=True)
