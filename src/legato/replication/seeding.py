@@ -144,6 +144,21 @@ def seed(store: Path, source: Snapshot) -> Path | None:
     return before
 
 
+def remove_replaced(store: Path, kept: Path) -> None:
+    """Remove what the store was before earlier copies than the last; errors are logged.
+
+    Args:
+        kept: what it was before the last.
+    """
+    for path in store.glob(f"{DATA_NAME}{REPLACED}*"):
+        if path != kept:
+            try:
+                path.unlink()
+            except OSError as error:
+                log.warning("! %s cannot be removed: %s", quoted(path), sentence(error))
+    log.info("= what the store was before is in %s until the next copy; remove it when all is well", quoted(kept))
+
+
 def _coming(store: Path, name: str) -> Path:
     """What is to be a file of a store, until all of the copy is there."""
     return store / (name + COMING)

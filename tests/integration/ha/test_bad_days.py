@@ -107,10 +107,15 @@ def test_a_wiped_broker_seeds_itself_from_a_backup_where_the_log_does_not_reach_
 
     assert legato("store", "backup", first.store, backups / "one", "--no-ledger").returncode == 0
     sent += send(group, 80, 5)
+    earlier = second.store / "data.mdb.replaced-at-1"
+    earlier.touch(mode=0o600)
     second.start()
     second.wait_for_role("backup")
     assert_same_content(group)
-    assert [each.name for each in second.store.glob("data.mdb.replaced-at-*")], "what it had is kept"
+    second.wait_for_log("what the store was before is in")
+    (kept,) = second.store.glob("data.mdb.replaced-at-*")
+    assert kept != earlier, "what it had is kept, but not what it had before an earlier copy"
+    assert str(kept) in second.log.read_text()
     assert "a copy of another store is looked for" in second.log.read_text()
 
     second.kill()

@@ -13,7 +13,7 @@ from legato.errors import ConfigError, StoreFormatError, StoreLockedError
 from legato.ha.lock import StoreLock
 from legato.replication.arbiter import LogArbiter
 from legato.replication.beginning import Beginning
-from legato.replication.seeding import seed
+from legato.replication.seeding import remove_replaced, seed
 from legato.server.config.configuration import Config, ReplicationSection
 from legato.server.storage.fault_injection import open_store
 from legato.server.storage.seed_source import snapshot_on
@@ -74,8 +74,12 @@ def begin_replica(config: Config, clock: Clock) -> LogArbiter:
     def seed_store(replicated_log: ReplicatedLog, old: LmdbStore) -> LmdbStore:
         with snapshot_on(replicated_log, section.seed_from, config.store_directory) as snapshot:
             old.close()
-            seed(config.store_directory, snapshot)
-        return open_store(config.store_directory, store_section, metasync=False)
+            before = seed(config.store_directory, snapshot)
+        seeded: LmdbStore = open_store(config.store_directory, store_section, metasync=False)
+        if before is not None:
+            # Nobody is there to do it, and each is as large as a store.
+            remove_replaced(config.store_directory, before)
+        return seeded
 
     opening = Opening(settings)
     register = NatsRegister(opening.connection, settings)
