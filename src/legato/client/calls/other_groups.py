@@ -15,10 +15,13 @@ from typing import Any, TypeVar
 import msgspec
 
 from legato.client.calls.patience import Patience
+from legato.client.calls.session_guard import session_closed
 from legato.client.failover.discovery import hosts_of
+from legato.client.failover.uri import Host
+from legato.client.gate import Gate
 from legato.client.links.redirection import RedirectedLinkError
 from legato.client.links.transaction_outcome import Query
-from legato.client.steps import Steps
+from legato.client.steps import Steps, Wait
 from legato.errors import IllegalStateError, JMSError
 
 MAPS_DIFFER_S = 5.0
@@ -29,6 +32,22 @@ PACE_S = 0.1
 _Made = TypeVar("_Made")
 
 
+class _Attempt:
+    """A call that connects to a group; others that want it wait for this one.
+
+    Attributes:
+        made: the connection, from when there is one that tries.
+        error: why it cannot be had, if that is for all who want it.
+    """
+
+    __slots__ = ("error", "gate", "made")
+
+    def __init__(self) -> None:
+        self.gate = Gate()
+        self.made: Any = None
+        self.error: JMSError | None = None
+
+
 class ConnectionGroups:
     """The connections below one, by the name of their group."""
 
@@ -37,16 +56,18 @@ class ConnectionGroups:
     def __init__(self, above: Any) -> None:
         self._above = above
         self._below: dict[str, Any] = {}
-        self._connecting: list[Any] = []
-        """Those that calls wait for."""
+        self._connecting: dict[str, _Attempt] = {}
+        """Those that calls wait for, one for each group: two would have one client id."""
 
     def __iter__(self) -> Iterator[Any]:
         return iter(list(self._below.values()))
 
     def wake_who_connect(self) -> None:
         """A session closes: its call may wait for a group of which no broker is there."""
-        for made in list(self._connecting):
-            made._transport.gate.open()
+        for attempt in list(self._connecting.values()):
+            attempt.gate.open()
+            if attempt.made is not None:
+                attempt.made._transport.gate.open()
 
     def at(self, elsewhere: RedirectedLinkError, dropped: Callable[[], bool]) -> Steps[Any]:
         """The connection to the group that a broker named; it is made if there is none.
@@ -64,29 +85,66 @@ class ConnectionGroups:
             raise elsewhere
         group = elsewhere.info.get("hostname")
         name = str(group) if isinstance(group, str) and group else str(hosts[0])
+        attempt = _Attempt()
+        while True:
+            found = self._open(name)
+            if found is not None:
+                return found
+            try:
+                first = self._connecting.setdefault(name, attempt)
+                if first is attempt:
+                    # Another call may have made it since.
+                    return self._open(name) or (yield from self._connect(name, hosts, attempt, dropped))
+            except BaseException:
+                self._over(name, attempt)
+                raise
+            finally:
+                self._over(name, attempt)
+            yield Wait(
+                first.gate,
+                lambda first=first: (  # type: ignore[misc]
+                    self._connecting.get(name) is not first or self._open(name) or above._closed or dropped()
+                ),
+            )
+            if first.error is not None:
+                raise first.error
+            if above._closed:
+                raise IllegalStateError("The connection is closed.")
+            if dropped():
+                raise session_closed("connect to another group of brokers")
+
+    def _open(self, name: str) -> Any:
         found = self._below.get(name)
-        if found is not None and found._transport.error is None:
-            return found
+        return None if found is None or found._transport.error is not None else found
+
+    def _over(self, name: str, attempt: _Attempt) -> None:
+        """It connects no more: others have what it made, or try themselves."""
+        if self._connecting.get(name) is attempt:
+            self._connecting.pop(name, None)
+            attempt.gate.open()
+
+    def _connect(
+        self, name: str, hosts: tuple[Host, ...], attempt: _Attempt, dropped: Callable[[], bool]
+    ) -> Steps[Any]:
+        above = self._above
         options = msgspec.structs.replace(above._options, vhost=name, client_id=above._client_id)
-        made = type(above)(
-            msgspec.structs.replace(above._uri, hosts=hosts, options=options), above._tls, above._token, above
-        )
-        self._connecting.append(made)
+        uri = msgspec.structs.replace(above._uri, hosts=hosts, options=options)
+        made = attempt.made = type(above)(uri, above._tls, above._token, above)
         try:
             yield from made._connect(lambda: above._closed or dropped())
-        finally:
-            self._connecting.remove(made)
-        # Of two threads that come at once the first one's is everybody's.
-        below = self._below.setdefault(name, made) if found is None else made
-        self._below[name] = below
-        if below is not made:
-            made._transport.give_up()
+            self._below[name] = made
+        except BaseException as error:
+            if isinstance(error, JMSError) and error is made._transport.error:
+                attempt.error = error
+            if self._below.get(name) is not made:
+                made._transport.give_up()
+            raise
         if above._closed:
-            below._transport.give_up()
+            made._transport.give_up()
             raise IllegalStateError("The connection is closed.")
         if above._transport.started:
-            below.start()
-        return below
+            made.start()
+        return made
 
     def start(self) -> None:
         """Let messages come from all of them."""
