@@ -10,11 +10,12 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, NamedTuple
 
 from legato.administration.exact_json import read_json
 from legato.administration.letter_names import Identified, batches, name_of, selector_of
-from legato.administration.other_groups import where_to_ask
+from legato.administration.other_groups import left_behind, refuse_left_behind, where_to_ask
 from legato.client import BytesMessage, Connection, ConnectionFactory, Message, Queue, TextMessage
 from legato.client.failover.uri import short_wait
 from legato.client.management import request, rows
@@ -191,7 +192,21 @@ def general(reason: str) -> str:
 
 
 def dead_letter_queues(url: str, *, muted: bool = False) -> list[dict[str, Any]]:
-    """Rows of the queues that hold dead letters, by name; those of muted ones if these are asked for."""
+    """Rows of the queues that hold dead letters, by name; those of muted ones if these are asked for.
+
+    Those that a move left behind are without: nobody can read them here.
+    """
+    there = _all_dead_letter_queues(url, muted=muted)
+    _, elsewhere = left_behind(partial(request, url), [str(row["name"]) for row in there])
+    return [row for row in there if row["name"] not in elsewhere]
+
+
+def left_behind_queues(url: str, *, muted: bool = False) -> tuple[str, dict[str, str]]:
+    """See `left_behind`, of the queues that hold dead letters."""
+    return left_behind(partial(request, url), [str(row["name"]) for row in _all_dead_letter_queues(url, muted=muted)])
+
+
+def _all_dead_letter_queues(url: str, *, muted: bool) -> list[dict[str, Any]]:
     found = [row for row in rows(url, "queue") if (row["name"].startswith(MUTED_PREFIX) if muted else is_dead(row))]
     return sorted((row for row in found if row["depth"]), key=lambda row: str(row["name"]))
 
@@ -210,11 +225,12 @@ def find_queue(url: str, name: str) -> str:
     """The queue that is meant by its own name, or by that of the queue whose dead letters it holds.
 
     Raises:
-        JMSError: there is none.
+        JMSError: there is none, or another group of brokers serves it.
     """
     names = [str(row["name"]) for row in rows(url, "queue") if is_dead(row)]
     for candidate in (name, f"DLQ.{name}"):
         if candidate in names:
+            refuse_left_behind(partial(request, url), candidate)
             return candidate
     if elsewhere := where_to_ask(url, name):
         raise JMSError(f"There are no dead letters of {name} here. {elsewhere}")

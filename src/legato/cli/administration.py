@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from legato.cli.confirmation import confirm, messages
-from legato.cli.management import request, rows
+from legato.cli.management import node, request, rows
 from legato.cli.options import a_text
 from legato.cli.output import say, say_json
 from legato.quoting import quoted
@@ -74,7 +74,7 @@ def show(told: dict[str, Any], *, as_json: bool) -> None:
 
 def purge_node(url: str, type: str, name: str, *, yes: bool, dry_run: bool) -> None:
     """Drop what waits in a queue or subscription, if that is really wanted."""
-    found = request(url, "read", type, name)
+    found = node(url, type, name)
     waiting = found["depth"] - found["in_flight"]
     if confirm(f"drop {messages(waiting)} of {name}", yes=yes, dry_run=dry_run):
         tell(f"dropped {messages(request(url, 'purge', type, name)['purged'])} of {name}")

@@ -89,6 +89,7 @@ def list_letters(
     Examples: legato dlq list; legato dlq list orders; legato dlq list --muted
     """
     from legato.administration import dead_letters
+    from legato.administration.other_groups import what_is_left
     from legato.cli import dead_letter_rendering
 
     if queue:
@@ -104,6 +105,9 @@ def list_letters(
         if len(found) == most:
             _say_unseen(name, dead_letters.depth_of(url, name))
         return
+    here, elsewhere = dead_letters.left_behind_queues(url, muted=muted)
+    for name, group in elsewhere.items():
+        say(f"{what_is_left(name, here, group)} It is not listed here.", err=True)
     everything = [
         (row, list(dead_letters.letters(url, str(row["name"]))))
         for row in dead_letters.dead_letter_queues(url, muted=muted)

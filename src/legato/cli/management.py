@@ -7,6 +7,7 @@ from contextlib import closing
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+from legato.cli.output import say
 from legato.core.address_prefixes import QUEUE_PREFIX, TOPIC_PREFIX
 from legato.errors import JMSError
 from legato.likeness import meant
@@ -39,6 +40,29 @@ def request(url: str, operation: str, type: str, name: str = "", **arguments: st
             raise
         hint = where_to_ask(url, name) or _like(url, type, name)
         raise JMSError(f"{error} {hint}", code=error.code) from None
+
+
+def node(url: str, type: str, name: str, *, changes: bool = True) -> dict[str, Any]:
+    """What is known of a queue, topic or subscription; what a move left behind is told to be that.
+
+    Args:
+        changes: it is to be changed: what was left behind is changed only if the URL names its group.
+
+    Raises:
+        JMSError: as `request`, or it is not to be changed.
+    """
+    from legato.administration.other_groups import left_behind, what_is_left
+    from legato.client.failover.uri import parse_uri
+
+    found: dict[str, Any] = request(url, "read", type, name)
+    address = str(found.get("address") or name).removeprefix(QUEUE_PREFIX).removeprefix(TOPIC_PREFIX)
+    here, elsewhere = left_behind(lambda *asked, **more: request(url, *asked, **more), [address])
+    if group := elsewhere.get(address):
+        told = what_is_left(address, here, group)
+        if changes and not parse_uri(url).options.vhost:
+            raise JMSError(f"{told} To change that, give the URL the option vhost={here}.")
+        say(told, err=True)
+    return found
 
 
 def rows(url: str, type: str, match: str = "") -> Iterator[dict[str, Any]]:

@@ -12,7 +12,7 @@ from legato.cli.administration import NameArgument, PatternArgument, list_nodes,
 from legato.cli.commands import Commands
 from legato.cli.confirmation import DryRunOption, YesOption, confirm, confirm_on_terminal, messages
 from legato.cli.endings import undone_if_ended
-from legato.cli.management import request
+from legato.cli.management import node, request
 from legato.cli.options import URL_DEFAULT, JsonOption, UrlOption, a_text
 from legato.errors import ConfigError, JMSError
 from legato.quoting import quoted
@@ -38,7 +38,7 @@ def show_queue(name: NameArgument, as_json: JsonOption = False, url: UrlOption =
 
     Example: legato queue show orders
     """
-    show(request(url, "read", "queue", name), as_json=as_json)
+    show(node(url, "queue", name, changes=False), as_json=as_json)
 
 
 @app.command("create")
@@ -59,7 +59,7 @@ def delete(
 
     Example: legato queue delete orders --dry-run
     """
-    found = request(url, "read", "queue", name)
+    found = node(url, "queue", name)
     if confirm(f"delete queue {name} and the {messages(found['depth'])} in it", yes=yes, dry_run=dry_run):
         gone = request(url, "delete", "queue", name)
         tell(f"deleted queue {name} and {messages(gone['messages'])}")
@@ -105,9 +105,11 @@ def move(
     On a terminal it asks first. Example: legato queue move DLQ.orders orders --selector "customer = 'ann'" --limit 10
     """
 
+    found = node(url, "queue", name)
+
     def what() -> str:
         _refuse_impossible_move(url, name, to, selector)
-        of_them = f"{messages(request(url, 'read', 'queue', name)['depth'])} of queue {name} to {to}"
+        of_them = f"{messages(found['depth'])} of queue {name} to {to}"
         if limit:
             of_them = f"at most {limit:,} of the {of_them}"
         return f"move {of_them}" + (f", of those only what matches {selector}" if selector else "")
@@ -140,6 +142,7 @@ def pause(name: NameArgument, url: UrlOption = URL_DEFAULT) -> None:
 
     Example: legato queue pause orders
     """
+    node(url, "queue", name)
     request(url, "pause", "queue", name)
     tell(f"queue {name} is paused")
 
@@ -150,6 +153,7 @@ def resume(name: NameArgument, url: UrlOption = URL_DEFAULT) -> None:
 
     Example: legato queue resume orders
     """
+    node(url, "queue", name)
     request(url, "resume", "queue", name)
     tell(f"queue {name} goes on")
 

@@ -12,10 +12,12 @@ import json
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
+from legato.administration.other_groups import refuse_left_behind
 from legato.cli.confirmation import messages
 from legato.cli.management import request
 from legato.cli.output import say
@@ -48,9 +50,11 @@ def export_queue(url: str, queue: str, path: Path, form: str, selector: str, *, 
     """Write copies of the waiting messages of a queue into a file; returns how many.
 
     Raises:
-        JMSError: there is no such queue, or the connection was lost: there is no file then.
+        JMSError: there is no such queue, another group of brokers serves it, or the connection was lost: there is no
+            file then.
     """
     found = request(url, "read", "queue", queue)
+    refuse_left_behind(partial(request, url), queue)
     progress, count = Progress("exported", found["depth"]), 0
     with ExitStack() as stack:
         connection = stack.enter_context(ConnectionFactory(url).create_connection())

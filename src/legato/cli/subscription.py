@@ -5,7 +5,7 @@ from __future__ import annotations
 from legato.cli.administration import NameArgument, PatternArgument, list_nodes, purge_node, show, tell
 from legato.cli.commands import Commands
 from legato.cli.confirmation import DryRunOption, YesOption, confirm, messages
-from legato.cli.management import request
+from legato.cli.management import node, request
 from legato.cli.options import URL_DEFAULT, JsonOption, UrlOption
 
 app = Commands(
@@ -29,7 +29,7 @@ def show_subscription(name: NameArgument, as_json: JsonOption = False, url: UrlO
 
     Example: legato subscription show subscription://ann/prices
     """
-    show(request(url, "read", "subscription", name), as_json=as_json)
+    show(node(url, "subscription", name, changes=False), as_json=as_json)
 
 
 @app.command("delete")
@@ -40,7 +40,7 @@ def delete(
 
     Example: legato subscription delete subscription://ann/prices --dry-run
     """
-    found = request(url, "read", "subscription", name)
+    found = node(url, "subscription", name)
     if confirm(f"end {name} and drop the {messages(found['depth'])} in it", yes=yes, dry_run=dry_run):
         gone = request(url, "delete", "subscription", name)
         tell(f"ended {name} with {messages(gone['messages'])}")
@@ -63,6 +63,7 @@ def pause(name: NameArgument, url: UrlOption = URL_DEFAULT) -> None:
 
     Example: legato subscription pause subscription://ann/prices
     """
+    node(url, "subscription", name)
     request(url, "pause", "subscription", name)
     tell(f"{name} is paused")
 
@@ -73,5 +74,6 @@ def resume(name: NameArgument, url: UrlOption = URL_DEFAULT) -> None:
 
     Example: legato subscription resume subscription://ann/prices
     """
+    node(url, "subscription", name)
     request(url, "resume", "subscription", name)
     tell(f"{name} goes on")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from legato.cli.administration import NameArgument, PatternArgument, list_nodes, show, tell
 from legato.cli.commands import Commands
 from legato.cli.confirmation import DryRunOption, YesOption, confirm
-from legato.cli.management import request
+from legato.cli.management import node, request
 from legato.cli.options import URL_DEFAULT, JsonOption, UrlOption
 
 app = Commands(
@@ -29,7 +29,7 @@ def show_topic(name: NameArgument, as_json: JsonOption = False, url: UrlOption =
 
     Example: legato topic show prices
     """
-    show(request(url, "read", "topic", name), as_json=as_json)
+    show(node(url, "topic", name, changes=False), as_json=as_json)
 
 
 @app.command("create")
@@ -50,7 +50,7 @@ def delete(
 
     Example: legato topic delete prices --dry-run
     """
-    count = request(url, "read", "topic", name)["subscriptions"]
+    count = node(url, "topic", name)["subscriptions"]
     subscriptions = "1 subscription" if count == 1 else f"{count:,} subscriptions"
     if confirm(f"delete topic {name} and its {subscriptions}", yes=yes, dry_run=dry_run):
         request(url, "delete", "topic", name)

@@ -9,14 +9,13 @@ from urllib.parse import quote
 
 from legato.amqp.names import MANAGEMENT_ADDRESS
 from legato.client.connection import Connection, ConnectionFactory
-from legato.client.failover.uri import short_wait
+from legato.client.failover.uri import parse_uri, short_wait
 from legato.client.messages import TextMessage
 from legato.errors import JMSError
 
 ANSWER_WAIT_S = 30.0
 PAGE_ROWS = 500
 _OK = 200
-_NOT_FOUND = "404"
 
 
 class Requester:
@@ -73,18 +72,28 @@ def request(url: str, operation: str, type: str, name: str = "", **arguments: st
         return Requester(connection, f"the broker at {url}").request(operation, type, name, arguments)
 
 
-def request_at_group(url: str, operation: str, type: str, name: str, **arguments: str | float) -> Any:
-    """The result of one request, at the group of brokers that serves the queue or topic if it is not here.
+def request_at_group(
+    url: str, operation: str, type: str, name: str, *, served: str = "", **arguments: str | float
+) -> Any:
+    """The result of one request, at the group of brokers that serves the queue or topic.
+
+    What is here although another group serves it was left behind by a move, and is not what is meant.
+
+    Args:
+        served: the address that tells the group, if it is not the name.
 
     Raises:
         JMSError: as `request`.
     """
-    try:
-        return request(url, operation, type, name, **arguments)
-    except JMSError as error:
-        group = group_elsewhere(url, name) if error.code == _NOT_FOUND else ""
+    with ConnectionFactory(url, **short_wait(url)).create_connection() as connection:
+        connection.start()
+        asking = Requester(connection, f"the broker at {url}")
+        group = ""
+        if connection.group and parse_uri(url).options.discover:
+            told = asking.request("read", "group", "", {"addresses": json.dumps([served or name])})
+            group = str(told["elsewhere"].get(served or name, ""))
         if not group:
-            raise
+            return asking.request(operation, type, name, arguments)
     return request(url_of_group(url, group), operation, type, name, **arguments)
 
 

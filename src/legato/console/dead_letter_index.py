@@ -18,6 +18,7 @@ from legato.administration.dead_letters import (
     obstacle,
 )
 from legato.administration.letter_names import may_be_called, selector_of
+from legato.administration.other_groups import refuse_left_behind
 from legato.console.background import Background
 from legato.console.broker_link import BrokerLink
 from legato.core.dead_letters import DEAD_LETTERED_AT_MS
@@ -134,6 +135,7 @@ class Index:
                 selector, found = "", {}
             interned: dict[str, str] = {}
             room, looked_at = LETTERS_MAX - len(found), 0
+            refuse_left_behind(self._link.request, self.queue)
             for number, letter in enumerate(letters_of(self._link.connection(), self.queue, room, selector)):
                 if self._stopped:
                     return
@@ -236,6 +238,7 @@ class Index:
                 return
             entry = self.entry(name)
             selector = may_be_called(name) if entry is None else selector_of([entry])
+            refuse_left_behind(self._link.request, self.queue)
             for letter in letters_of(self._link.connection(), self.queue, LETTERS_MAX, selector):
                 if name in (letter.name, letter.id):
                     while len(self._bodies) >= BODIES_MAX:

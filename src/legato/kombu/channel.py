@@ -179,10 +179,10 @@ class Channel(base.StdChannel):  # type: ignore[misc]
         """How many consumers a queue has; that of this channel's `basic_get` is none to kombu."""
         return int(view["consumers"]) - (name in self._getters)
 
-    def _manage(self, operation: str, name: str, kind: str = "queue") -> Any:
+    def _manage(self, operation: str, name: str, kind: str = "queue", served: str = "") -> Any:
         with translated():
             try:
-                return request_at_group(self.connection.uri, operation, kind, name)
+                return request_at_group(self.connection.uri, operation, kind, name, served=served)
             except JMSError as error:
                 if error.code is not None and error.code.isdecimal():
                     raise ChannelRefusedError(str(error), code=int(error.code)) from error
@@ -281,7 +281,7 @@ class Channel(base.StdChannel):  # type: ignore[misc]
             named = self._manage("read", name, "topic")["subscription_names"]
             # Others may subscribe to the topic too, which is nothing of kombu's.
             own = [each for each in named if unquote(each.rpartition("/")[2]) == name]
-            views = [self._manage("read", each, "subscription") for each in own]
+            views = [self._manage("read", each, "subscription", served=name) for each in own]
         else:
             views = [self._manage("read", name)]
         consumers = sum(self._consumers_of(name, view) for view in views) - self.connection.keeps(name)

@@ -51,6 +51,7 @@ class SessionFactory(Generic[_Producer, _Consumer, _Browser]):
         "_prefetch",
         "_producer_type",
         "_session",
+        "_subscribed",
         "_unsubscribing",
     )
 
@@ -79,6 +80,8 @@ class SessionFactory(Generic[_Producer, _Consumer, _Browser]):
         self._browser_type = browser_type
         self._unsubscribing: dict[str, UnsubscribeEnd] = {}
         """By the name of their subscription; those of which no call has heard yet what came of them."""
+        self._subscribed: dict[str, Any] = {}
+        """By the name of a durable subscription, the session below that has had a consumer of it last."""
         self._made = 0
 
     def _next_name(self, kind: str) -> str:
@@ -248,8 +251,12 @@ class SessionFactory(Generic[_Producer, _Consumer, _Browser]):
         """
         with self._guard.used():
             connection = self._connection
+            # One of that name that is here too was left behind when its topic moved.
+            last = self._subscribed.pop(checked_name(name), None)
+            if last is not None and (yield from self._unsubscribe_below(last, name)):
+                return
             subscriptions = yield from connection._swept_subscriptions(self._guard)
-            subscriptions.check_unused(checked_name(name))
+            subscriptions.check_unused(name)
             self._guard.check_fits("", subscription=name)
             link_name = f"{name}|global" if connection.client_id is None else name
             channel = self._session._channel
@@ -264,13 +271,21 @@ class SessionFactory(Generic[_Producer, _Consumer, _Browser]):
                 return
             # The subscription may be in a group where this session has subscribed.
             for below in self._session._groups if isinstance(end.error, InvalidDestinationError) else ():
-                try:
-                    with self._guard.keeping_turn():
-                        yield from below._factory.unsubscribe(name)
-                except InvalidDestinationError:
-                    continue
-                return
+                if (yield from self._unsubscribe_below(below, name)):
+                    return
             raise end.error
+
+    def _unsubscribe_below(self, session: Any, name: str) -> Steps[bool]:
+        """End a subscription in a session below; whether there was one of that name."""
+        try:
+            with self._guard.keeping_turn():
+                yield from session._factory.unsubscribe(name)
+        except InvalidDestinationError:
+            return False
+        except BaseException:
+            self._subscribed[name] = session
+            raise
+        return True
 
     def create_browser(self, destination: Queue, selector: str | None = None) -> _Browser:
         """A look at the messages of a queue, without consuming them (Jakarta Messaging 4.1.6).
@@ -317,13 +332,19 @@ class SessionFactory(Generic[_Producer, _Consumer, _Browser]):
             below: makes it there.
         """
         groups = self._session._groups
+        made: _Consumer
         if groups.bound is not None:
-            return (yield from self._made_below(groups.bound, below))
-        made: _Consumer = yield from groups.follow_redirects(
-            "create a consumer",
-            lambda: self._consumer_here(source, prefetch, subscription),
-            lambda session: self._made_below(session, below),
-        )
+            made = yield from self._made_below(groups.bound, below)
+        else:
+            made = yield from groups.follow_redirects(
+                "create a consumer",
+                lambda: self._consumer_here(source, prefetch, subscription),
+                lambda session: self._made_below(session, below),
+            )
+        if source.durable and subscription is not None:
+            self._subscribed.pop(subscription, None)
+            if made._session is not self._session:
+                self._subscribed[subscription] = made._session
         return made
 
     def _consumer_here(self, source: Source, prefetch: int | None, subscription: str | None) -> Steps[_Consumer]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from legato.administration.letter_names import has_id
+from legato.administration.other_groups import refuse_left_behind
 from legato.client import Message, Queue
 from legato.console.message_view import shown_message, summary
 from legato.console.rendering import address_of, plural
@@ -97,6 +98,7 @@ def show_messages(asked: Asked) -> dict[str, Any]:
 def first_messages(asked: Asked, name: str, selector: str) -> list[Message]:
     """The first few of a queue, and no more of it than that."""
     found: list[Message] = []
+    refuse_left_behind(asked.link.request, name)
     with (
         asked.link.connection().create_session() as session,
         session.create_browser(Queue(name), selector) as messages,
@@ -113,6 +115,7 @@ def show_message(asked: Asked) -> dict[str, Any]:
     name, id = asked.text("name"), asked.text("id")
     if not name or not id:
         raise JMSError("Name a queue and a message.")
+    refuse_left_behind(asked.link.request, name)
     with (
         asked.link.connection().create_session() as session,
         session.create_browser(Queue(name), has_id(id)) as messages,
