@@ -215,6 +215,30 @@ def test_a_transaction_at_home_is_not_taken_elsewhere(calm_groups: Groups, conne
     session.commit()
 
 
+def test_a_group_that_refused_what_was_asked_of_it_has_no_transaction(calm_groups: Groups, connect: Connect) -> None:
+    """The session had done nothing, and an address of its own group was that of a second one."""
+    connection = connect(calm_groups.url("orders"))
+    topic = Topic("rest.refused")
+    connection.create_session().create_shared_consumer(topic, "refused", "color = 'red'")
+    session = connection.create_session(transacted=True)
+    anywhere = session.create_producer()
+    with pytest.raises(IllegalStateError, match="selector"):
+        session.create_shared_consumer(topic, "refused", "color = 'blue'")
+    anywhere.send("here", destination=Queue("orders.refused"))
+    session.commit()
+    session = connection.create_session(transacted=True)
+    anywhere = session.create_producer()
+    anywhere.send("there", destination=Queue("rest.refused"))
+    # Of the group that has it already it stays the transaction.
+    with pytest.raises(IllegalStateError, match="selector"):
+        session.create_shared_consumer(topic, "refused", "color = 'blue'")
+    with pytest.raises(IllegalStateError, match="cannot span two groups"):
+        anywhere.send("here", destination=Queue("orders.refused"))
+    session.commit()
+    assert taken(connection, "orders.refused") == ["here"]
+    assert taken(connection, "rest.refused") == ["there"]
+
+
 def test_a_producer_without_a_destination_takes_its_transaction_along(calm_groups: Groups, connect: Connect) -> None:
     connection = connect(calm_groups.url("orders"))
     session = connection.create_session(transacted=True)

@@ -261,12 +261,14 @@ class SessionGroups:
             over_s = over_s or time.monotonic() + MAPS_DIFFER_S
             try:
                 return (yield from there(below))
-            except JMSError as error:
+            except BaseException as error:
+                if self.bound is not bound and not below._groups._is_in_use():
+                    self._unbind()
+                if not isinstance(error, JMSError):
+                    raise
                 back = error if isinstance(error, RedirectedLinkError) else error.linked
                 if not isinstance(back, RedirectedLinkError):
                     raise
-                if bound is None:
-                    self._unbind()
                 if time.monotonic() >= over_s:
                     # There are no two addresses of which a transaction had to be told.
                     raise (back if bound is None else error) from None
