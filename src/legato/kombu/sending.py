@@ -66,6 +66,17 @@ class Sender:
         if len(copies) == 1:
             self._send_one(*copies[0])
             return
+        if self._transacted is not None:
+            try:
+                self._send_all(copies)
+                return
+            except IllegalStateError as error:
+                if error.code != _ELSEWHERE:
+                    raise
+                # It has sent to another group of brokers before, and is closed. A new session may send to any.
+        self._send_all(copies)
+
+    def _send_all(self, copies: list[MessageCopy]) -> None:
         session = self._transacted
         if session is None:
             session = self._transacted = self._connection.create_session(transacted=True)

@@ -94,3 +94,20 @@ def test_a_message_to_queues_of_two_groups_goes_to_none_and_the_channel_goes_on(
     producer.publish("to one", routing_key="rest.both")
     assert queues[0].get() is None
     assert queues[1].get().payload == "to one"
+
+
+def test_messages_to_the_queues_of_one_group_and_of_another_in_turn(kombu: Callable[[], Connection]) -> None:
+    """Each change was refused: the session was that of the group before."""
+    channel = kombu().channel()
+    here, there = Exchange("here", type="topic"), Exchange("there", type="topic")
+    queues = [
+        *bound(channel, here, "orders.turn.1", "orders.turn.2"),
+        *bound(channel, there, "rest.turn.1", "rest.turn.2"),
+    ]
+    producer = Producer(channel)
+    for number in range(3):
+        for exchange in (here, there):
+            producer.publish(number, exchange=exchange, routing_key="any")
+    for queue in queues:
+        assert [queue.get().payload for _ in range(3)] == [0, 1, 2]
+        assert queue.get() is None
