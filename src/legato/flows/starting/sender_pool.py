@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -35,6 +36,8 @@ class Send(Protocol):
     def __call__(self, outgoing: Sequence[Outgoing], *, once: bool = False) -> None: ...
 
 
+ELSEWHERE = "amqp:link:redirect"
+"""Code of the error that a transaction cannot span two groups of brokers."""
 ATTEMPTS_MAX = 3
 """Of a commit that a failover rolled back: nothing was committed, so the same may be sent again."""
 
@@ -80,15 +83,20 @@ class Initiator:
             first()
             self._instead(outgoing, once=once)
             return
-        for attempt in range(1, ATTEMPTS_MAX + 1):
+        attempts = itertools.count(1)
+        is_new = False
+        while True:
             try:
-                self._send(outgoing, once, first)
+                self._send(outgoing, once, first, is_new=is_new)
                 return
             except TransactionRolledBackError as error:
-                if attempt == ATTEMPTS_MAX:
+                if next(attempts) == ATTEMPTS_MAX:
                     raise first.failure(error) from error
             except JMSError as error:
-                raise first.failure(error) from error
+                if is_new or error.code != ELSEWHERE:
+                    raise first.failure(error) from error
+                # Nothing was sent: the session had sent to another group of brokers before. A new one may send to any.
+                is_new = True
 
     @contextmanager
     def unstash(self, stash: bytes) -> Iterator[Context[Any]]:
@@ -105,8 +113,8 @@ class Initiator:
         for session, _ in free:
             session.close()
 
-    def _send(self, outgoing: Sequence[Outgoing], once: bool, before_commit: Once) -> None:
-        session, sender = self._borrow()
+    def _send(self, outgoing: Sequence[Outgoing], once: bool, before_commit: Once, *, is_new: bool) -> None:
+        session, sender = self._new() if is_new else self._borrow()
         try:
             for one in outgoing:
                 sender.send(one, once=once)
@@ -135,6 +143,9 @@ class Initiator:
                     return session, sender
             with suppress(JMSError):
                 session.close()
+        return self._new()
+
+    def _new(self) -> tuple[Session, Sender]:
         session = self._flows.connection().create_session(transacted=True)
         return session, Sender(session, self._flows.prefix)
 
