@@ -8,6 +8,7 @@ run at once, and an acknowledgement covers what both have received. Only a trans
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
@@ -89,6 +90,8 @@ class ConnectionGroups:
         while True:
             found = self._open(name)
             if found is not None:
+                transport = found._transport
+                transport.post(transport.connecting.sent_again, hosts)
                 return found
             try:
                 first = self._connecting.setdefault(name, attempt)
@@ -148,13 +151,20 @@ class ConnectionGroups:
 
     def start(self) -> None:
         """Let messages come from all of them."""
-        for below in self:
-            below.start()
+        for below in self._alive():
+            # It may be lost for good just now.
+            with contextlib.suppress(JMSError):
+                below.start()
 
     def stop(self) -> Steps[None]:
         """Hold messages of all of them back."""
-        for below in self:
-            yield from below._stop()
+        for below in self._alive():
+            with contextlib.suppress(JMSError):
+                yield from below._stop()
+
+    def _alive(self) -> list[Any]:
+        """Those that are not gone for good, of which the exception listener has heard."""
+        return [below for below in self if below._transport.error is None]
 
     def close_within(self, patience: Patience) -> Steps[None]:
         """Close all of them."""
@@ -335,9 +345,19 @@ class SessionGroups:
     def _session_in(self, connection: Any) -> Any:
         below = self._below.get(id(connection))
         if below is None:
+            self._forget_ended()
             below = self._below[id(connection)] = connection._create_below(self._session)
             self._session._guard.notifiers.append(connection._transport.notifier)
         return below
+
+    def _forget_ended(self) -> None:
+        """Those whose connection is gone for good, and of which the application has nothing any more."""
+        for key, below in list(self._below.items()):
+            dispatcher = below._listeners.dispatcher
+            if below._channel.error is not None and below._is_ended and below is not self.bound:
+                if dispatcher is not None:
+                    dispatcher.stop()
+                self._below.pop(key, None)
 
     def _is_in_use(self) -> bool:
         """Whether links of its own may be part of a transaction, or what closed ones have sent and received is."""

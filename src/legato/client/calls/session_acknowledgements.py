@@ -87,9 +87,30 @@ class SessionAcknowledgements:
         Raises:
             IllegalStateError: the session is transacted, or closed.
         """
-        for other in self._others:
-            yield from other._recover()
+        failure = yield from self._have_others(lambda other: other._recover())
         yield from self._recover()
+        if failure is not None:
+            raise failure
+
+    def _have_others(self, call: Callable[[SessionAcknowledgements], Steps[Any]]) -> Steps[JMSError | None]:
+        """Have each of the others do it, whatever happens to one of them; returns the first error.
+
+        A group's connection that is gone for good is told of once, if anything was received there: that comes again.
+        """
+        failure: JMSError | None = None
+        for other in self._others:
+            try:
+                if other.unacknowledged or not other._is_gone:
+                    yield from call(other)
+            except JMSError as error:
+                failure = failure or error
+            if other._is_gone:
+                self.family.remove(other)
+        return failure
+
+    @property
+    def _is_gone(self) -> bool:
+        return self._guard.channel.error is not None
 
     def _recover(self) -> Steps[None]:
         with self._guard.used():
@@ -144,14 +165,11 @@ class SessionAcknowledgements:
             self._guard.check_open()
             return
         failure: JMSError | None = None
-        for other in self._others if self.mode is AcknowledgeMode.CLIENT else ():
-            try:
-                yield from other._acknowledge(None)
-            except JMSError as error:
-                # It says that all else is acknowledged.
-                failure = failure or error
+        if self.mode is AcknowledgeMode.CLIENT:
+            failure = yield from self._have_others(lambda other: other._acknowledge(None))
         yield from self._acknowledge(delivery)
         if failure is not None:
+            # It may say that all else is acknowledged.
             raise failure
 
     def _acknowledge(self, delivery: Delivery | None) -> Steps[None]:
@@ -199,8 +217,14 @@ class SessionAcknowledgements:
         if self.mode not in (AcknowledgeMode.CLIENT, AcknowledgeMode.INDIVIDUAL):
             raise IllegalStateError("The session acknowledges by itself; its mode is neither CLIENT nor INDIVIDUAL.")
         found: dict[str, AcknowledgementOutcome] = {}
-        for each in self.family:
-            found |= yield from each._acknowledge_all()
+
+        def one(each: SessionAcknowledgements) -> Steps[None]:
+            found.update((yield from each._acknowledge_all()))
+
+        failure = yield from self._have_others(one)
+        yield from one(self)
+        if failure is not None:
+            raise failure
         return found
 
     def _acknowledge_all(self) -> Steps[dict[str, AcknowledgementOutcome]]:
@@ -214,15 +238,17 @@ class SessionAcknowledgements:
 
     def _trying(self, delivery: Delivery) -> Steps[AcknowledgementOutcome]:
         """Acknowledge as `acknowledge` does, and say what became of one message."""
+        failure: JMSError | None = None
         if self.mode is AcknowledgeMode.CLIENT:
-            for other in self._others:
-                yield from other._acknowledge(None)
+            failure = yield from self._have_others(lambda other: other._acknowledge_all())
         with self._guard.used():
             yield from self._undertakings.hear()
             covered = self._covered(delivery)
             batch = AckBatch(covered if delivery in covered else [*covered, delivery], resolved=True)
             yield from self._settle(batch)
             self._guard.channel.hear_abort()
+            if failure is not None:
+                raise failure
             return batch.outcome(delivery)
 
     def raise_abort(self) -> Steps[None]:

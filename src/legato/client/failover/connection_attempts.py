@@ -63,6 +63,13 @@ class ConnectionAttempts:
         """Hosts of the URI, then those that brokers announced (CONTRACT E5)."""
         return tuple(dict.fromkeys((*self._uri.hosts, *self._discovered)))
 
+    def sent_again(self, hosts: tuple[Host, ...]) -> None:
+        """A broker has named the hosts of the group again, which may have moved."""
+        if set(hosts) == set(self._uri.hosts):
+            return
+        self._uri = msgspec.structs.replace(self._uri, hosts=hosts)
+        self._schedule = Schedule(self.hosts, self._uri.options, rounds_max=self._uri.options.reconnect_attempts)
+
     def begin_again(self, loss: Loss) -> bool:
         """The connection was lost: the next tries are for its return; False if there are to be none (CONTRACT E6, E7).
 
