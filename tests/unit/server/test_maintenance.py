@@ -76,6 +76,45 @@ def test_what_a_ledger_has_goes_at_once_but_for_its_last_commit(
     store.close()
 
 
+def test_facts_that_no_ledger_has_are_told_of_once(
+    upkept: tuple[LmdbStore, Upkeep], caplog: pytest.LogCaptureFixture
+) -> None:
+    """It was said every two seconds for ever."""
+    store, kept = upkept
+    epoch = store.begin_epoch("b", NOW_US).epoch
+
+    def told(looks: int) -> int:
+        caplog.clear()
+        for _ in range(looks):
+            commit(store, epoch, 1000)
+            kept.forget(False)
+            kept.forget(False)
+        return caplog.text.count("go before a ledger has them")
+
+    assert told(5) == 1
+    kept.exported_through = lambda: store.log_range()[1]
+    assert told(2) == 0
+    kept.exported_through = lambda: 0
+    assert told(5) == 1, "once more, as a ledger had all in between"
+    store.close()
+
+
+def test_a_backup_says_that_its_own_ledger_will_lack_facts(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """The primary's ledger may have all of them."""
+    caplog.set_level("INFO")
+    store = LmdbStore(tmp_path / "store", sync=False, map_bytes=1 << 26)
+    section = StoreSection(directory=str(tmp_path), log_bytes=BYTES, free_disk_reserve_bytes=0)
+    kept = Upkeep(store, section, SystemClock(), follows=True)
+    epoch = store.begin_epoch("b", NOW_US).epoch
+    for _ in range(3):
+        commit(store, epoch, 1000)
+        kept.forget(False)
+    (told,) = [record for record in caplog.records if "the log of facts exceeds" in record.message]
+    assert told.levelname == "INFO"
+    assert "the ledger of this broker will lack them" in told.message
+    store.close()
+
+
 def test_free_disk_and_reserve_are_told_with_digits_that_differ(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -213,12 +213,12 @@ class Runtime:
     async def _maintain(self, replica: LogArbiter) -> None:
         """See that a backup's store forgets what a primary's does, which has its own maintenance."""
         store = replica.store
-        upkeep = Upkeep(store, self._config.store, self._clock)
+        upkeep = Upkeep(store, self._config.store, self._clock, follows=True)
         while True:
             await asyncio.sleep(MAINTAIN_EVERY_S)
             if replica.store is not store:  # It was seeded.
                 store = replica.store
-                upkeep = Upkeep(store, self._config.store, self._clock)
+                upkeep = Upkeep(store, self._config.store, self._clock, follows=True)
             if not replica.held:
                 await asyncio.to_thread(upkeep.forget, prune=True)
 

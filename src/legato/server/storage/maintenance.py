@@ -21,10 +21,15 @@ _PRUNE_STEPS = 100
 _PRUNE_PAUSE_S = 0.005
 _TRIM_STEPS = 100
 """With `limits.LOG_TRIM_RECORDS` each that is more than any broker commits until the upkeep comes again."""
+_LOG_SMALL_SHARE = 0.9
+"""Of the log's bound: what is forgotten each time brings the log just below that, and the next commit above it."""
 
 
 class Upkeep:
     """Maintains one store; slow work runs off the loop.
+
+    Args:
+        follows: it is the store of a backup, which writes no ledger.
 
     Attributes:
         full: why producers are refused now; empty while there is room.
@@ -33,7 +38,7 @@ class Upkeep:
         sweep: removes what was left beside the store and is past its time.
     """
 
-    def __init__(self, store: Store, section: StoreSection, clock: Clock) -> None:
+    def __init__(self, store: Store, section: StoreSection, clock: Clock, *, follows: bool = False) -> None:
         self.full = ""
         self.exported_through: Callable[[], int] = lambda: 0
         self.sweep: Callable[[], object] = lambda: None
@@ -41,6 +46,9 @@ class Upkeep:
         self._store = store
         self._section = section
         self._clock = clock
+        self._follows = follows
+        self._loses_facts = False
+        """And this was told."""
         self._forgetting: asyncio.Future[None] | None = None
         self._pruning = False
         self.check_room()
@@ -122,9 +130,27 @@ class Upkeep:
         if excess > 0:
             records = last - first + 1
             bound = first + records * excess // (excess + log_bytes_max)
-            if bound > exported:
-                log.warning(
-                    "! the log exceeds %d bytes: facts up to %d go before a ledger has them", log_bytes_max, bound
-                )
+            if bound > exported and not self._loses_facts:
+                self._loses_facts = True
+                self._tell_loss(log_bytes_max, bound)
             through = max(through, bound)
+        if exported >= last or excess < (_LOG_SMALL_SHARE - 1) * log_bytes_max:
+            self._loses_facts = False
         return min(through, last)
+
+    def _tell_loss(self, log_bytes_max: int, bound: int) -> None:
+        """Say it once, not at each look for as long as it lasts."""
+        if self._follows:
+            log.info(
+                "= the log of facts exceeds %d bytes: those up to %d, and from now on the oldest, go here; the ledger "
+                "of this broker will lack them if it becomes the primary",
+                log_bytes_max,
+                bound,
+            )
+        else:
+            log.warning(
+                "! the log of facts exceeds %d bytes: those up to %d, and from now on the oldest, go before a ledger "
+                "has them",
+                log_bytes_max,
+                bound,
+            )
