@@ -38,6 +38,7 @@ from legato.store.backup_files import (
 from legato.store.base import FORMAT_VERSION
 from legato.store.consistency import Consistency
 from legato.store.directories import sync_directory
+from legato.store.duplicates import kept_ids
 from legato.store.environment import DATA_NAME, LOCK_TABLE_NAME, copy_data, lmdb_errors, open_files, read_format
 from legato.store.journal_state import close_journal
 from legato.store.lanes import LANE_SHIFT
@@ -79,6 +80,11 @@ class Snapshot(LmdbStore):
     def _reading(self) -> Iterator[Any]:
         with lmdb_errors(f"reading the store in {self.path}"):
             yield self._txn
+
+    def kept_ids(self, queue: int) -> Iterator[tuple[int, bytes]]:
+        """The duplicate ids that a queue remembers: position, and what is kept of each."""
+        with self._reading() as txn, txn.cursor(db=self._databases.duplicate_places) as cursor:
+            yield from kept_ids(cursor, queue)
 
     def check_consistency(self) -> None:
         """See that the databases fit one another.

@@ -12,8 +12,9 @@ from pathlib import Path
 
 import msgspec
 
+from legato.amqp.codec.stubs import read_stub
 from legato.core.facts import Kind
-from legato.core.records import QueueRecord
+from legato.core.records import QueueRecord, StoredMessage
 from legato.store import values
 from legato.store.backup import Snapshot
 
@@ -46,8 +47,9 @@ def content_digest(path: Path) -> ContentDigest:
     try:
         meta = store.meta()
         digest = hashlib.blake2b(digest_size=DIGEST_BYTES)
+        larges: set[int] = set()
         for queue in store.queues():
-            _add_queue(digest, store, queue)
+            _add_queue(digest, store, queue, larges)
         after = 0
         while found := store.producers(after, PAGE):
             digest.update(values.encode(found))
@@ -59,15 +61,30 @@ def content_digest(path: Path) -> ContentDigest:
         store.close()
 
 
-def _add_queue(digest: hashlib.blake2b, store: Snapshot, queue: QueueRecord) -> None:
+def _add_queue(digest: hashlib.blake2b, store: Snapshot, queue: QueueRecord, larges: set[int]) -> None:
+    """`larges` has the numbers of large messages whose bodies the digest has: many subscriptions may share one."""
+    for kept in store.kept_ids(queue.queue):
+        digest.update(values.encode(kept))
     if queue.kind == Kind.TOPIC:
         digest.update(values.encode([queue.queue, queue.name]))
         return
     digest.update(values.encode(queue))
     digest.update(values.encode([[*msgspec.structs.astuple(each)] for each in store.taken(queue.queue)]))
-    digest.update(values.encode(store.duplicates(queue.queue)))
     for lane in sorted({0, *queue.lanes}):
         after = lane << 56
         while found := store.messages(queue.queue, after, PAGE, PAGE_BYTES):
             digest.update(values.encode(found))
+            for message in found:
+                _add_body(digest, store, message, larges)
             after = found[-1].seq
+
+
+def _add_body(digest: hashlib.blake2b, store: Snapshot, message: StoredMessage, larges: set[int]) -> None:
+    """What a large message has besides its stub."""
+    stub = read_stub(message.body)
+    if stub is not None and stub.large not in larges:
+        larges.add(stub.large)
+        index = 0
+        while (part := store.chunk(stub.large, index)) is not None:
+            digest.update(values.encode(part))
+            index += 1

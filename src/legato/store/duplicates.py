@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import struct
+from collections.abc import Iterator
 from typing import Any
 
 from legato.core.facts import DuplicateIdKept
@@ -51,6 +52,21 @@ def kept_range(cursor: Any, queue: int) -> tuple[int, int]:
     if not there or owner != queue:
         raise StoreCorruptError(f"the duplicate ids of queue {queue} have a beginning and no end")
     return first, last
+
+
+def kept_ids(cursor: Any, queue: int) -> Iterator[tuple[int, bytes]]:
+    """What an address remembers: each position, and what is kept there.
+
+    Args:
+        cursor: on the database `duplicate_places`.
+    """
+    there = cursor.set_range(place_key(queue, 0))
+    while there:
+        owner, position = read_place(cursor.key())
+        if owner != queue:
+            return
+        yield position, bytes(cursor.value())
+        there = cursor.next()
 
 
 def find_id(txn: Any, databases: Databases, queue: int, duplicate_id: bytes) -> KeptId | None:

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from typer.testing import CliRunner
 
 from legato.cli.main import app
-from legato.core.facts import Kind, MessagePublished, MessageTaken, QueueCreated, QueueDeleted
+from legato.core.facts import AnyFact, Kind, MessagePublished, MessageTaken, QueueCreated, QueueDeleted
+from legato.core.records import Batch
 from legato.store.content_digest import ContentDigest, content_digest
 from legato.store.lmdb import LmdbStore
 from tests.conformance.store import NOW_US, batch_of, consumed, stored
+from tests.conformance.store_duplicates import kept
+from tests.conformance.store_larges import PARTS, TOPIC, large_number, stored_stub, stub
 
 
 def made(directory: Path, *, other: bool = False, prunes: bool = False) -> ContentDigest:
@@ -37,6 +41,34 @@ def test_another_message_is_another_content(tmp_path: Path) -> None:
     one, other = made(tmp_path / "a"), made(tmp_path / "b", other=True)
     assert (one.commit, one.epoch) == (other.commit, other.epoch)
     assert one.digest != other.digest
+
+
+def made_with(directory: Path, *facts: AnyFact, parts: tuple[bytes, ...] = ()) -> ContentDigest:
+    """A store with a large message whose body is of these parts, and what facts say besides."""
+    store = LmdbStore(directory, sync=False)
+    epoch = store.begin_epoch("b", NOW_US).epoch
+    store.commit(batch_of(epoch, QueueCreated(1, "q"), QueueCreated(TOPIC, "topic://t", Kind.TOPIC)))
+    large = large_number(epoch)
+    chunks = [(large, index, part) for index, part in enumerate(parts)]
+    store.commit(Batch(epoch, NOW_US, [stored_stub(1), *facts], [stub(large)], chunks, [large]))
+    store.close()
+    return content_digest(directory)
+
+
+def test_bodies_of_large_messages_count(tmp_path: Path) -> None:
+    """Of these only the stub did: without a body, or with another one, a store was said to be the same."""
+    bodies: list[tuple[bytes, ...]] = [PARTS, (), PARTS[:2], (*PARTS[:2], b"d")]
+    found = [made_with(tmp_path / str(number), parts=parts) for number, parts in enumerate(bodies)]
+    assert len({each.digest for each in found}) == len(bodies)
+    assert made_with(tmp_path / "again", parts=PARTS) == found[0]
+
+
+@pytest.mark.parametrize("queue", [1, TOPIC])
+def test_each_duplicate_id_counts(tmp_path: Path, queue: int) -> None:
+    names = ["abc", "axc", "abx"]
+    found = [made_with(tmp_path / name, *(kept(each, queue=queue) for each in name)) for name in names]
+    assert len({each.digest for each in found}) == len(names)
+    assert made_with(tmp_path / "again", *(kept(each, queue=queue) for each in names[0])) == found[0]
 
 
 def test_the_command_says_whether_stores_differ(tmp_path: Path) -> None:
