@@ -95,6 +95,12 @@ OUTCOME_RETENTION_S = 24 * 3600
 PRODUCER_RETENTION_S = 24 * 3600
 PRODUCERS_KEPT = 100_000
 """So many numbered producers are remembered, however long ago they were used: only what is beyond is forgotten."""
+PRODUCER_NUMBER_MAX = (1 << 32) - 2
+"""Each numbered producer has a number that is never given again; the store's keys have 32 bits for it."""
+NODE_NUMBER_MAX = (1 << 32) - 2
+"""The same of queues, topics and subscriptions, temporary ones too."""
+NODE_NUMBERS_RESERVED = 1 << 16
+"""The last of these are for what the broker itself cannot do without, such as queues of dead letters."""
 SINKS_MAX = 10_000
 """Sinks are remembered until somebody has them forgotten; with so many no further one can begin."""
 BATCHES_KEPT = 100

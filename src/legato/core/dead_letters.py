@@ -67,7 +67,7 @@ class DeadLetters:
         if not name:
             commit.facts.append(MessageDeadLettered(queue.id, message.seq, consumer.id, cause, 0, 0, deliveries_max))
             return
-        dead = self._directory.find_queue(name) or self._directory.create_queue(name)
+        dead = self._directory.find_queue(name) or self._directory.create_queue(name, needed=True)
         obituary = self._obituary(message, found[0], consumer, cause, text)
         body = self._kernel.bodies.annotate(found[0].body, {**properties, **obituary})
         at = len(commit.facts)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from legato import limits
 from legato.core.address_prefixes import TOPIC_PREFIX
 from legato.core.dispatch_modes import DispatchModes
 from legato.core.facts import Kind, QueueCreated
 from legato.core.kernel import Kernel
 from legato.core.queues import Queue
 from legato.core.records import QueueRecord
-from legato.core.refusals import Exists, NotFound
+from legato.core.refusals import Exists, NotFound, NumbersUsedUp
 from legato.core.settings import AddressSettings
 from legato.core.topics import Node, Topic
 
@@ -109,15 +110,15 @@ class Directory:
             topic = self.create_topic(address)
         return topic
 
-    def create_queue(self, name: str, *, container: str = "", temporary: bool = False) -> Queue:
-        """A new queue; there must be none of that name."""
-        record = self.new_record(name, Kind.QUEUE, container=container, temporary=temporary)
+    def create_queue(self, name: str, *, container: str = "", temporary: bool = False, needed: bool = False) -> Queue:
+        """A new queue; there must be none of that name. As of `new_record`."""
+        record = self.new_record(name, Kind.QUEUE, container=container, temporary=temporary, needed=needed)
         queue = self.adopt(record)
         assert isinstance(queue, Queue)
         return queue
 
     def create_topic(self, address: str, *, container: str = "", temporary: bool = False) -> Topic:
-        """A new topic; there must be none of that name."""
+        """A new topic; there must be none of that name. As of `new_record`."""
         record = self.new_record(TOPIC_PREFIX + address, Kind.TOPIC, container=container, temporary=temporary)
         topic = self.adopt(record)
         assert isinstance(topic, Topic)
@@ -128,12 +129,28 @@ class Directory:
 
         Raises:
             Exists: there is one of that name.
+            NumbersUsedUp: see `demand_number`.
         """
         if self.lookup(name) is not None:
             raise Exists(f"There is already something named {name!r}.")
         if topic:
             return self.create_topic(name, container=container, temporary=True)
         return self.create_queue(name, container=container, temporary=True)
+
+    def demand_number(self, *, needed: bool = False) -> None:
+        """See that there is a number for something new.
+
+        Args:
+            needed: the broker itself cannot do without it.
+
+        Raises:
+            NumbersUsedUp: there is none.
+        """
+        if self._next > limits.NODE_NUMBER_MAX - (0 if needed else limits.NODE_NUMBERS_RESERVED):
+            raise NumbersUsedUp(
+                f"This broker's store has given {self._next - 1:,} numbers to queues, topics and subscriptions, and "
+                "has no more for new ones; those that exist can be used. Have the group begin with a new store."
+            )
 
     def new_record(
         self,
@@ -146,8 +163,14 @@ class Directory:
         container: str = "",
         temporary: bool = False,
         shared: bool = False,
+        needed: bool = False,
     ) -> QueueRecord:
-        """The record of something new, with the next number."""
+        """The record of something new, with the next number.
+
+        Raises:
+            NumbersUsedUp: see `demand_number`.
+        """
+        self.demand_number(needed=needed)
         number = self._next
         self._next += 1
         self._kernel.record(

@@ -10,6 +10,7 @@ from legato.core.kernel import Kernel
 from legato.core.outcome import Outcome, RefusedCommit
 from legato.core.producers import SINK_PREFIX, Producer
 from legato.core.records import ProducerRecord
+from legato.core.refusals import NumbersUsedUp
 
 
 class NumberedProducers:
@@ -37,12 +38,28 @@ class NumberedProducers:
         """Whether there is a producer of that name: it may be that it is being forgotten."""
         return name in self.attached or self._kernel.archive.producer(name) is not None
 
+    def demand_number(self, name: str) -> None:
+        """See that the producer of that name has a number, or that there is one for it.
+
+        Raises:
+            NumbersUsedUp: there is none.
+        """
+        if self._next > limits.PRODUCER_NUMBER_MAX and name not in self.attached and self._record(name) is None:
+            raise NumbersUsedUp(
+                f"This broker's store has given {self._next - 1:,} numbers to producers, and has no more for new ones. "
+                "Have the group begin with a new store."
+            )
+
     def attach(self, name: str) -> Producer:
-        """A producer that numbers its messages attached a link; call `detach` when that ends."""
+        """A producer that numbers its messages attached a link; call `detach` when that ends.
+
+        Raises:
+            NumbersUsedUp: see `demand_number`.
+        """
         producer = self.attached.get(name)
         if producer is None:
-            # The store still has one that is being forgotten: a new one comes in its place.
-            record = None if name in self.forgetting else self._kernel.archive.producer(name)
+            self.demand_number(name)
+            record = self._record(name)
             if record is None:
                 record = ProducerRecord(self._next, name)
                 self._next += 1
@@ -50,6 +67,10 @@ class NumberedProducers:
             producer = self.attached[name] = Producer(record)
         producer.links += 1
         return producer
+
+    def _record(self, name: str) -> ProducerRecord | None:
+        # The store still has one that is being forgotten: a new one comes in its place.
+        return None if name in self.forgetting else self._kernel.archive.producer(name)
 
     def detach(self, producer: Producer, *, forget: bool) -> None:
         """A numbered producer's link ended; `forget` says that it closed for good."""

@@ -30,6 +30,12 @@ class Exists(Refusal):
     """The name is in use already."""
 
 
+class NumbersUsedUp(Refusal):
+    """The store has no more numbers for what is new."""
+
+    condition = FULL
+
+
 class AssignmentFencedOff(Refusal):
     """A later run of the pipeline has the assignment."""
 

@@ -197,7 +197,7 @@ class Router:
             directory = self._directory
             queue = directory.find_queue(SCHEDULE_NAME)
             if queue is None:
-                adopted = directory.adopt(directory.new_record(SCHEDULE_NAME, Kind.SCHEDULE))
+                adopted = directory.adopt(directory.new_record(SCHEDULE_NAME, Kind.SCHEDULE, needed=True))
                 assert isinstance(adopted, Queue)
                 queue = adopted
             self._schedule = Schedule(queue, self._kernel.archive)
@@ -314,7 +314,7 @@ class Router:
         to = (
             None
             if not name or name == queue.name
-            else self._directory.find_queue(name) or self._directory.create_queue(name)
+            else self._directory.find_queue(name) or self._directory.create_queue(name, needed=True)
         )
         if to is None:
             self.drop(message, EXPIRED)

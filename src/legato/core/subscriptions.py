@@ -41,6 +41,7 @@ class Subscriptions:
         Raises:
             SubscriptionInUse: it has a consumer and is not shared, or differs; or it is shared and was not meant to
                 be, or the other way round.
+            NumbersUsedUp: see `Directory.demand_number`.
         """
         queue = self._directory.find_queue(name)
         if queue is not None:
@@ -59,6 +60,7 @@ class Subscriptions:
                 if not shared:
                     queue.container = container
                 return queue
+            self._directory.demand_number()
             self._deletion.delete(queue)
         record = self._directory.new_record(
             name,

@@ -95,6 +95,7 @@ class ProducerLinks:
 
         Raises:
             UnfitName: there is none of that name yet, and none can have it.
+            NumbersUsedUp: the store has no number for a new one.
         """
         given = link.remote_properties.get(names.PRODUCER_ID)
         if not (isinstance(given, str) and given):
@@ -102,6 +103,7 @@ class ProducerLinks:
         # Numbers that another user sends under the same id are not this producer's.
         name = peer.realm + str(given)
         self._names.check(str(given), "a producer", partial(self._broker.producers.is_known, name))
+        self._broker.producers.demand_number(name)
         return name
 
     def _attach_publisher(self, peer: Peer, link: Receiver, target: Terminus) -> None:
