@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 import pytest
+from pyspark import TaskContext
 from pyspark.sql.types import StringType, StructField, StructType
 
 from legato.client import Queue, TextMessage
@@ -14,9 +15,11 @@ from legato.spark.connector.batch import BatchReader
 from legato.spark.connector.options import sink_options, source_options
 from legato.spark.connector.reading import close_clients
 from legato.spark.connector.requests import close_shared
-from legato.spark.connector.sink import BatchSink
+from legato.spark.connector.sink import BatchSink, StreamSink
 from legato.spark.connector.stream import StreamReader
 from tests.integration.groups.conftest import Connect, Groups
+from tests.integration.groups.test_links import taken
+from tests.integration.groups.test_moving_addresses import move, reload
 
 ALL = 1 << 60
 
@@ -95,3 +98,46 @@ def test_a_batch_with_destinations_of_another_group_is_refused_as_a_whole(
     with pytest.raises(JMSError, match=r"'rest\.mixed' is an address of the group 'rest'"):
         sink.commit([sink.write(iter([rows]))])
     assert browsed(calm_groups, queuePattern="*.mixed") == []
+
+
+@pytest.fixture
+def task(monkeypatch: pytest.MonkeyPatch) -> TaskContext:
+    """What Spark tells a task."""
+    monkeypatch.setattr(TaskContext, "_taskContext", None)
+    context = TaskContext()
+    context._partitionId = 0
+    return context
+
+
+def publish(groups: Groups, context: TaskContext, batch: int, *texts: str, **options: str) -> None:
+    """A batch of a query that writes to the queue `moved`, in a run of its own."""
+    context._localProperties = {"sql.streaming.queryId": "query", "streaming.sql.batchId": str(batch)}
+    given = {"url": groups.url("orders"), "queue": "moved"} | options
+    sink = StreamSink(sink_options(given), StructType([StructField("body", StringType())]))
+    rows = [pa.RecordBatch.from_pydict({"body": list(texts)})] if texts else []
+    sink.commit([sink.write(iter(rows))], batch)
+    close_shared()
+
+
+def test_a_batch_that_was_published_before_its_destination_moved_is_not_published_again(
+    groups: Groups, connect: Connect, task: TaskContext
+) -> None:
+    """The query ended before Spark wrote down that it was published, and the new group knew nothing of it."""
+    publish(groups, task, 0, "zero")
+    publish(groups, task, 1, "one")
+    move(groups, "moved")
+    reload(groups, "rest")
+    publish(groups, task, 1, "one")
+    there = connect(groups.url("rest"))
+    assert taken(there, "moved") == []
+    # And what is not the same is refused there, as ever.
+    with pytest.raises(JMSError, match=r"Batch 1 of the sink query is published, with other rows"):
+        publish(groups, task, 1, "another")
+    publish(groups, task, 2)
+    publish(groups, task, 3, "three")
+    publish(groups, task, 3, "three")
+    publish(groups, task, 4, "four")
+    assert taken(there, "moved") == ["three", "four"]
+    # Who names a group has that one alone.
+    publish(groups, task, 1, "one", transactionalId="other", url=groups.url("orders", "?vhost=rest"))
+    assert taken(there, "moved") == ["three", "four", "one"]

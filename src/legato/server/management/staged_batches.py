@@ -45,7 +45,7 @@ from legato.sizes import sizes_apart
 
 log = logging.getLogger("legato.stages")
 
-_OWN = ("ticket", "publish", "discard")
+_OWN = ("ticket", "publish", "discard", "published")
 """Operations whose transactional id is the asking user's; the others name one as a query shows it."""
 _PAGE_ROWS_MAX = 1000
 _READERS = 8
@@ -103,6 +103,7 @@ class Stages:
         self._by_name: dict[str, Callable[[dict[str, Any]], Any]] = {
             "ticket": self._ticket,
             "discard": self._discard,
+            "published": self._is_published,
             "forget": self._forget,
             "query": self._query,
         }
@@ -165,6 +166,11 @@ class Stages:
         task = asyncio.get_running_loop().create_task(work)
         self._under_way.add(task)
         task.add_done_callback(self._under_way.discard)
+
+    def _is_published(self, arguments: dict[str, Any]) -> Any:
+        """Whether a batch was published here: its destination may have moved to another group since."""
+        name, batch = self._batch(arguments)
+        return {"name": name, "published": self._broker.staged_batches.is_published(SINK_PREFIX + name, batch + 1)}
 
     def _forget(self, arguments: dict[str, Any]) -> Any:
         """Forget a sink: which of its batches are published."""

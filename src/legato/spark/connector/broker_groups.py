@@ -31,6 +31,9 @@ class BrokerGroups:
         self._by_group: dict[str, Requests] = {}
         self._elsewhere: dict[str, str] = {}
         self._located: set[str] = set()
+        self._own = ""
+        self._names: list[str] = []
+        """Of the group of the URL and of all, once they were asked for."""
 
     def locate(self, addresses: Iterable[str]) -> None:
         """Ask whose these addresses are, of which that is not known."""
@@ -59,6 +62,15 @@ class BrokerGroups:
         names = [name for group in ("", *others) for name in _matching(self._requests(group), pattern, topics=topics)]
         return tuple(dict.fromkeys(names))
 
+    def others(self, address: str) -> list[Requests]:
+        """Requests to all other groups than the one that has an address that was located."""
+        if not self._are_there:
+            return []
+        if not self._names:
+            self._ask(())
+        own = self.group_of(address) or self._own
+        return [self._requests(group) for group in self._names if group != own]
+
     def close(self) -> None:
         """Close the connections to all of them."""
         for requests in self._by_group.values():
@@ -71,6 +83,7 @@ class BrokerGroups:
 
     def _ask(self, addresses: Iterable[str]) -> dict[str, Any]:
         told: dict[str, Any] = self._requests("").ask("read", "group", addresses=json.dumps(list(addresses)))
+        self._own, self._names = told["name"], told["groups"]
         return told
 
     def _requests(self, group: str) -> Requests:

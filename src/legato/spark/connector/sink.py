@@ -18,7 +18,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from pyspark.sql.types import StructType
 
 from legato.bulk.requests import PutRequest, StageOptions
-from legato.client.management import url_of_group
+from legato.errors import JMSError
 from legato.failpoints import DrillOrders, SinkPoint
 from legato.spark.connector.broker_groups import BrokerGroups
 from legato.spark.connector.mistakes import told_at_once
@@ -29,6 +29,8 @@ from legato.spark.connector.shaping import check_columns, shaped_rows
 
 _QUERY_ID = "sql.streaming.queryId"
 _BATCH_ID = "streaming.sql.batchId"
+_UNKNOWN = "of stages there are"
+"""In what a broker of a former version says, which does not tell what is published."""
 
 
 class Staged(WriterCommitMessage):
@@ -45,6 +47,8 @@ class Staged(WriterCommitMessage):
 class _Sink:
     """Base of stream and batch sinks."""
 
+    _repeats = True
+    """Whether a batch may come again, in another run."""
     _publishing: Mapping[str, bool] = {}
     """What else is said when a batch is published."""
 
@@ -59,7 +63,7 @@ class _Sink:
         stage = f"{partition}-{secrets.token_hex(8)}"
         rows, url = list(shaped_rows(batches, self._options, partition)), ""
         if rows:
-            requests = shared_requests(url := self._url())
+            requests = shared_requests(url := self._url(transactional_id, batch))
             retried(
                 lambda: _put(requests, self._options, transactional_id, batch, stage, rows),
                 "The rows of a task cannot be staged",
@@ -67,34 +71,44 @@ class _Sink:
             )
         return Staged(transactional_id, stage if rows else "", partition, url)
 
-    def _url(self) -> str:
-        """Of the group of brokers that has the destination; rows that name theirs need one group that has all."""
+    def _url(self, transactional_id: str, batch: int) -> str:
+        """Of the group of brokers that has the destination; rows that name theirs need one group that has all.
+
+        A batch that another group has published, before the destination moved, goes there once more: that group knows
+        its rows.
+        """
         options = self._options
-        if not options.destination:
-            return options.url
         groups = BrokerGroups(options.url, shared_requests)
-        groups.locate([options.destination])
-        return url_of_group(options.url, groups.group_of(options.destination))
+        if options.destination:
+            groups.locate([options.destination])
+        own = groups.of(options.destination)
+        others = groups.others(options.destination) if self._repeats else []
+        if others and not (batch and _is_published(own, transactional_id, batch - 1)):
+            for other in others:
+                if _is_published(other, transactional_id, batch):
+                    return other.url
+        return own.url
 
     def _publish(self, messages: Sequence[Staged | None], batch: int) -> None:
         staged = sorted((each for each in messages if each is not None), key=lambda each: each.partition)
         if staged:
             stages = ",".join(each.stage for each in staged if each.stage)
             said = {} if self._options.verify_repeated_batches else {"unverified": True}
-            self._ask("publish", staged, batch=batch, stages=stages, **said, **self._publishing)
+            self._ask("publish", staged, batch, stages=stages, **said, **self._publishing)
 
     def _discard(self, messages: Sequence[Staged | None], batch: int) -> None:
         staged = [each for each in messages if each is not None and each.stage]
         if staged:
             stages = ",".join(each.stage for each in staged)
-            self._ask("discard", staged, batch=batch, stages=stages)
+            self._ask("discard", staged, batch, stages=stages)
 
-    def _ask(self, operation: str, staged: Sequence[Staged], **arguments: str | int | bool) -> Any:
+    def _ask(self, operation: str, staged: Sequence[Staged], batch: int, **arguments: str | bool) -> Any:
+        name = staged[0].transactional_id
         # Those without rows have not asked where that is.
-        url = next((each.url for each in staged if each.stage), None) or self._url()
+        url = next((each.url for each in staged if each.stage), None) or self._url(name, batch)
         # Tasks have staged there.
         requests = shared_requests(url, is_known=True)
-        return requests.ask(operation, "stage", staged[0].transactional_id, **arguments)
+        return requests.ask(operation, "stage", name, batch=batch, **arguments)
 
 
 class StreamSink(_Sink, DataSourceStreamArrowWriter):
@@ -125,6 +139,7 @@ class StreamSink(_Sink, DataSourceStreamArrowWriter):
 class BatchSink(_Sink, DataSourceArrowWriter):
     """See `DataSourceArrowWriter`: each write is a batch of its own, published once."""
 
+    _repeats = False
     _publishing = {"once": True}  # noqa: RUF012 - read only
 
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
@@ -142,6 +157,17 @@ class BatchSink(_Sink, DataSourceArrowWriter):
     @told_at_once
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         self._discard(messages, 0)  # type: ignore[arg-type]
+
+
+def _is_published(requests: Requests, transactional_id: str, batch: int) -> bool:
+    """Whether a group of brokers has published a batch."""
+    try:
+        told = requests.ask("published", "stage", transactional_id, batch=batch)
+    except JMSError as error:
+        if _UNKNOWN in str(error):
+            return False
+        raise
+    return bool(told["published"])
 
 
 def _put(
