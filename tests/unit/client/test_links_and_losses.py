@@ -88,7 +88,14 @@ def _transactions(client: TransactedClient) -> SessionTransactions:
     """The application's side, as far as `replay()` needs it."""
     guard: Any = SimpleNamespace(used=contextlib.nullcontext, channel=client.channel)
     undertakings: Any = SimpleNamespace(current=None)
-    return SessionTransactions(guard, undertakings, client.current, tell_duplicates=None, open_ids=set)  # type: ignore[arg-type]
+    return SessionTransactions(
+        guard,
+        undertakings,
+        client.current,
+        tell_duplicates=None,  # type: ignore[arg-type]
+        open_ids=set,
+        ask_groups=None,  # type: ignore[arg-type]
+    )
 
 
 def _replay(client: TransactedClient, transactions: SessionTransactions, aborted: Transaction) -> int:
@@ -204,7 +211,12 @@ def _nothing_to_tell() -> Steps[None]:
 def _callable(client: TransactedClient) -> SessionTransactions:
     guard = SessionGuard(client.channel, ThreadTurn())
     return SessionTransactions(
-        guard, Undertakings(guard), client.current, tell_duplicates=_nothing_to_tell, open_ids=set
+        guard,
+        Undertakings(guard),
+        client.current,
+        tell_duplicates=_nothing_to_tell,
+        open_ids=set,
+        ask_groups=None,  # type: ignore[arg-type]
     )
 
 

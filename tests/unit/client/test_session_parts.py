@@ -95,7 +95,14 @@ def transactions_of(guard: SessionGuard, undertakings: Undertakings, first: Tran
     def tell() -> Steps[None]:
         yield from NOTHING
 
-    return SessionTransactions(guard, undertakings, first, tell_duplicates=tell, open_ids=set)
+    return SessionTransactions(
+        guard,
+        undertakings,
+        first,
+        tell_duplicates=tell,
+        open_ids=set,
+        ask_groups=None,  # type: ignore[arg-type]
+    )
 
 
 # -- the guard -----------------------------------------------------------------------------------------------
