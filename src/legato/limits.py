@@ -11,6 +11,10 @@ SESSION_WINDOW_BYTES = 4 << 20
 
 LARGE_MESSAGE_BYTES = 1 << 20
 """A larger message is handed on part by part and never held as a whole; what is before its body has at most so much."""
+ID_CHARACTERS_MAX = 512
+"""Of a message id, in facts; the message itself keeps what it was sent with."""
+LINK_NAME_BYTES_MAX = 2048
+"""Facts about what went over a link have its name."""
 CHUNK_BYTES = (256 << 10) - 16
 """Of a large message's body, what is stored as one: whole pages, with the header that LMDB gives them."""
 CHUNKS_IN_A_COMMIT = 8

@@ -58,6 +58,9 @@ class DeadLetters:
         found = self._kernel.archive.messages(queue.id, message.seq - 1, 1, 0)
         assert found, "a message in flight is in the store"
         assert found[0].seq == message.seq, "a message in flight is in the store"
+        obituary = self._obituary(message, found[0], consumer, cause, text)
+        body = self._kernel.bodies.annotate(found[0].body, {**properties, **obituary})
+        # Nothing that it has or was given can be in the way from here on.
         self._router.account_departure(message)
         name = queue.settings.dead_letter_queue.format(address=_source_name(queue))
         if is_dead_letter_queue(queue):
@@ -68,8 +71,6 @@ class DeadLetters:
             commit.facts.append(MessageDeadLettered(queue.id, message.seq, consumer.id, cause, 0, 0, deliveries_max))
             return
         dead = self._directory.find_queue(name) or self._directory.create_queue(name, needed=True)
-        obituary = self._obituary(message, found[0], consumer, cause, text)
-        body = self._kernel.bodies.annotate(found[0].body, {**properties, **obituary})
         at = len(commit.facts)
         place = self._router.enqueue(dead, Outgoing(body, origin=(queue.id, message.seq)))
         fact = MessageDeadLettered(queue.id, message.seq, consumer.id, cause, *place, deliveries_max)

@@ -39,3 +39,12 @@ def test_a_refused_subscriber_leaves_no_temporary_topic(peer: AmqpPeer) -> None:
     with pytest.raises(Refused, match="cannot be the name of a subscription"):
         attach(peer, source, name="a\nb", properties={names.TEMPORARY_NAME: address})
     assert not is_there(peer, address)
+
+
+def test_a_name_that_facts_would_repeat_at_length_is_refused(peer: AmqpPeer) -> None:
+    """Each message that went over the link again had it: 200 KB of a name for each byte of a message."""
+    with pytest.raises(Refused, match=r"The link's name has 2,049 bytes, 2,048 may be\."):
+        peer.receiver("orders", 1, name="n" * 2049)
+    with pytest.raises(Refused, match="The link's name has"):
+        peer.sender("orders", name="\u20ac" * 1000)
+    assert peer.send(peer.sender("orders", name="n" * 2048), text(b"still here")) == ACCEPTED

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from array import array
+from hashlib import blake2b
 
 from msgspec.structs import replace
 
+from legato import limits
 from legato.amqp.codec import run_layouts
 from legato.amqp.codec.delivery_options import DUPLICATE_ID_KEY, PLAIN, DeliveryOptions, delivery_options_of
 from legato.amqp.codec.fields import USER_ID, field_places, has_field
@@ -97,7 +99,7 @@ class Admission:
             if special is not None and (special.duplicate_id or special.flows):
                 common = replace(special, duplicate_id=b"", flows=())
             shape = shape_of(sections, places, None if common == PLAIN else common)
-            if shape is not None:
+            if shape is not None and len(sections.message_id) <= limits.ID_CHARACTERS_MAX:
                 shapes = self._shapes
                 if len(shapes) == _SHAPES_MAX:
                     gone = shapes.pop()
@@ -105,12 +107,20 @@ class Admission:
                 shapes.insert(0, shape)
                 if run_layouts.available and run_layouts.is_plain(shape):
                     self._layouts.insert(0, Layout(shape))
-        return stored, sections.message_id, special
+        return stored, _bounded(sections.message_id), special
 
     def _check_user(self, data: bytes, at: int) -> None:
         said, _ = decode_value(data, at)
         if said != self._user:
             raise ProtocolError("The message says that it is another user's (user-id).", "amqp:unauthorized-access")
+
+
+def _bounded(message_id: str) -> str:
+    """An id as facts have it, in which others repeat it: of a long one its beginning and a digest."""
+    if len(message_id) <= limits.ID_CHARACTERS_MAX:
+        return message_id
+    digest = blake2b(message_id.encode(), digest_size=16).hexdigest()
+    return f"{message_id[: limits.ID_CHARACTERS_MAX // 2]}...{digest}"
 
 
 def _is_annotated(sections: Sections) -> bool:

@@ -12,6 +12,7 @@ from legato.errors import ProtocolError
 
 _APPLICATION_PROPERTIES = b"\x00\x53\x74"
 _INT_MAX = 1 << 31
+_LONG_MAX = (1 << 63) - 1
 
 
 def annotate(body: bytes, properties: Mapping[str, str | int]) -> bytes:
@@ -22,10 +23,8 @@ def annotate(body: bytes, properties: Mapping[str, str | int]) -> bytes:
 
     Args:
         body: a message as it is stored.
-        properties: truth values stay such, whole numbers become ints, and longs where that is too small.
-
-    Raises:
-        ValueError: a number does not fit a long.
+        properties: truth values stay such, whole numbers become ints, and longs where that is too small; those that
+            no long can be become the nearest one, since receivers give numbers that are too large, too.
     """
     added = [part for name, value in properties.items() for part in (encode_string(name), _encoded(value))]
     if not added:
@@ -57,7 +56,8 @@ def _encoded(value: str | int) -> bytes:
         return encode_string(value)
     if isinstance(value, bool):
         return encode_value(value)
-    return encode_value(Int(value) if -_INT_MAX <= value < _INT_MAX else int(value))
+    nearest = max(-_LONG_MAX - 1, min(value, _LONG_MAX))
+    return encode_value(Int(nearest) if -_INT_MAX <= nearest < _INT_MAX else int(nearest))
 
 
 def _others(data: bytes, at: int, replaced: Mapping[str, str | int]) -> list[bytes]:

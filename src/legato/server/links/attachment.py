@@ -34,7 +34,7 @@ from legato.server.links.membership import Elsewhere, Membership
 from legato.server.links.nodes import Nodes
 from legato.server.links.producer_credit import ProducerCredit
 from legato.server.links.producer_links import ProducerLinks
-from legato.server.links.refused import INTERNAL_ERROR, NOT_ALLOWED, NOT_FOUND, Refused
+from legato.server.links.refused import INTERNAL_ERROR, INVALID_FIELD, NOT_ALLOWED, NOT_FOUND, Refused
 from legato.server.links.registry import Registry
 from legato.server.links.subscriptions import SubscriptionLinks
 from legato.server.links.temporary_nodes import Temporaries
@@ -90,6 +90,11 @@ class Links:
                 raise Refused(NOT_ALLOWED, "A backup may listen to heartbeats and do nothing else.")
             peer.only_listens = listens and peer.only_listens is not False
             peer.holdings.demand_link()
+            size = len(link.name.encode("utf-8", "surrogatepass"))
+            if size > limits.LINK_NAME_BYTES_MAX:
+                raise Refused(
+                    INVALID_FIELD, f"The link's name has {size:,} bytes, {limits.LINK_NAME_BYTES_MAX:,} may be."
+                )
             if isinstance(link, Receiver):
                 self._producer_links.attach(peer, link)
             elif isinstance(link, Sender):

@@ -43,6 +43,7 @@ JMS_DESTINATION = "x-opt-jms-dest"
 _CAPABILITIES: dict[object, tuple[str, ...]] = {0: ("queue",), 1: ("topic",), 2: ("queue",), 3: ("topic",)}
 """By the number in the annotation (amqp.md A9)."""
 _NUMBER_MAX = 1 << 62
+_NO_NUMBER = "The delivery tag of a numbered message is a number of 62 bits."
 
 
 class Transfers:
@@ -94,7 +95,7 @@ class Transfers:
                 raise Refused(NOT_ALLOWED, "The message ends as no message may.")
             if number > _NUMBER_MAX:
                 number = 0
-                raise Refused(NOT_ALLOWED, "The delivery tag of a numbered message is a number of 62 bits.")
+                raise Refused(NOT_ALLOWED, _NO_NUMBER)
             body, message_id, special = port.admit(event.data)
             target = port.target
             known = bool(number) and producer is not None and producer.is_duplicate(number)
@@ -174,6 +175,9 @@ class Transfers:
             number = int.from_bytes(event.tag, "big")
             known = number <= _NUMBER_MAX and port.producer.is_duplicate(number)
         upload = self.uploads.take(event, wanted=not known)
+        if number > _NUMBER_MAX:
+            number = 0  # No record has one so large.
+            upload.refuse(Refused(NOT_ALLOWED, _NO_NUMBER))
         if self._shell.full and upload.wanted:
             upload.refuse(Refused(FULL, self._shell.full))
         if not event.last:
