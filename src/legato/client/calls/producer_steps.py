@@ -138,6 +138,8 @@ class ProducerSteps:
             return (yield from self._open_own_route(destination))
         with self._guard.keeping_turn():
             producer = yield from below._factory.create_producer(destination)
+        # Its link is this producer's, which closes it.
+        below._members.forget_producer(producer)
         end = producer._route.end
         route = self._routes[destination] = Route(end, producer._route.envelope, producer._route.id_prefix)
         return route
@@ -384,7 +386,8 @@ class ProducerSteps:
         channel = self._channel
         ends = [route.end for route in self._routes.values()]
         for end in ends:
-            if not end.closed:
+            # Another group's session is to forget also one that the broker has closed.
+            if not end.closed or end.channel is not channel:
                 end.channel.transport.post(end.close)
         transport = channel.transport
         patience = Patience("producer", self._session._connection._options.close_timeout_s, transport)
