@@ -123,6 +123,7 @@ class ProducerSteps:
 
     def _open_route(self, destination: Destination) -> Steps[Route]:
         """The way to a destination; to one of another group it is a link of the session below this one."""
+        self._forget_closed()
         if self.destination is not None:
             return (yield from self._open_own_route(destination))
         route: Route = yield from self._session._groups.follow_redirects(
@@ -131,6 +132,14 @@ class ProducerSteps:
             lambda below: self._open_route_below(below, destination),
         )
         return route
+
+    def _forget_closed(self) -> None:
+        """Forget the ways to destinations that were deleted: a program may send to a new one again and again."""
+        for destination, route in list(self._routes.items()):
+            end = route.end
+            if end.closed and not end.duplicates and not end.outgoing.under_way:
+                end.channel.transport.post(end.close)
+                self._routes.pop(destination, None)
 
     def _open_route_below(self, below: Any, destination: Destination) -> Steps[Route]:
         if below is self._session:
