@@ -82,7 +82,7 @@ class TaskNotifier:
         """Whether there is a task, or one is about to start."""
 
     def call(self, function: Callable[[], Steps[None]]) -> None:
-        """Take the steps that `function` makes soon. Only the I/O thread calls this."""
+        """Take the steps that `function` makes soon. Only I/O threads call this."""
         # In this order: a task that ends looks for calls after it has said that it does not run.
         self._calls.append(function)
         if not self._runs:

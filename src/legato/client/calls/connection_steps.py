@@ -148,6 +148,7 @@ class ConnectionSteps(Generic[_Session]):
     exception_listener: ExceptionListener | None = None
     failover_listener: FailoverListener | None = None
     _session_type: type[_Session]
+    _transport: Transport
     _world_type: Callable[[], World]
     _temporary_queue_type: type[TemporaryQueue] = TemporaryQueue
     _temporary_topic_type: type[TemporaryTopic] = TemporaryTopic
@@ -195,9 +196,13 @@ class ConnectionSteps(Generic[_Session]):
             password_file=uri.options.password_file,
             token=token,
         )
-        notifier = self._world.notifier(f"legato listeners {self._name}")
+        # One calls the listeners of all: no two of a session run at once (Jakarta Messaging 7.3).
+        notifier = (
+            self._world.notifier(f"legato listeners {self._name}") if above is None else above._transport.notifier
+        )
         self._transport = transport = Transport(uri, self._settings(self._client_id, uri), login, notifier)
         if above is not None:
+            transport.shares_notifier = True
             transport.connecting.sent_to = uri.options.vhost or ""
         # What happens to a connection below, the application hears of its own.
         listening = self if above is None else above

@@ -347,7 +347,6 @@ class SessionGroups:
         if below is None:
             self._forget_ended()
             below = self._below[id(connection)] = connection._create_below(self._session)
-            self._session._guard.notifiers.append(connection._transport.notifier)
         return below
 
     def _forget_ended(self) -> None:

@@ -24,16 +24,14 @@ class SessionGuard:
         completions: the completion listeners that are still to be called.
         closed: whether the session was closed.
         blocked: whether a call waits for the broker.
-        notifiers: who calls the session's listeners: its connection's, and those of connections below that one.
     """
 
-    __slots__ = ("blocked", "channel", "closed", "completions", "notifiers", "turn")
+    __slots__ = ("blocked", "channel", "closed", "completions", "turn")
 
     def __init__(self, channel: Channel, turn: Turn) -> None:
         self.channel = channel
         self.turn = turn
         self.completions = Completions(channel.gate)
-        self.notifiers = [channel.transport.notifier]
         self.closed = False
         self.blocked = False
 
@@ -180,11 +178,8 @@ class SessionGuard:
 
     @property
     def _in_listener(self) -> bool:
-        """Whether a listener of the session calls; no generator, for each call of the session asks."""
-        for notifier in self.notifiers:  # noqa: SIM110
-            if notifier.is_current:
-                return True
-        return False
+        """Whether a listener of the connection calls."""
+        return self.channel.transport.notifier.is_current
 
     @property
     def has_completed(self) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
@@ -36,16 +37,18 @@ CompletionCallable = Callable[[Message, JMSError | None], object]
 class Completions:
     """The number of a session's sends whose listener was not called yet."""
 
-    __slots__ = ("gate", "held_up", "paid", "running", "taken")
+    __slots__ = ("counting", "gate", "held_up", "paid", "running", "taken")
 
     def __init__(self, gate: Gate) -> None:
         self.gate = gate
+        self.counting = threading.Lock()
+        """Each group of brokers that messages go to has an I/O thread."""
         self.taken = 0
-        """Sends that are done; counted by the I/O thread. Of what is under way, producers know."""
+        """Sends that are done; counted by I/O threads. Of what is under way, producers know."""
         self.paid = 0
         """Counted by who calls listeners."""
         self.running: dict[Notifier, None] = {}
-        """Who calls one of the listeners now: of each group of brokers that messages go to there is one."""
+        """Who calls one of the listeners now."""
         self.held_up = False
         """Whether their caller is in another listener, which waits for the session: they are called after that one."""
 
@@ -76,7 +79,9 @@ def are_due(sends: list[Send]) -> None:
     for send in sends:
         completion = send.completion
         assert completion is not None
-        completion._completions.taken += 1
+        completions = completion._completions
+        with completions.counting:
+            completions.taken += 1
 
 
 def complete_all(sends: list[Send], notifier: Notifier) -> Steps[None]:

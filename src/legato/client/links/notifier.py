@@ -17,7 +17,7 @@ class Notifier(Protocol):
     """Calls in order, one at a time: a slow listener delays listeners only."""
 
     def call(self, function: Callable[[], Steps[None]]) -> None:
-        """Take the steps that `function` makes soon. Only the I/O thread calls this."""
+        """Take the steps that `function` makes soon. Only I/O threads call this: each group of brokers has one."""
 
     def stop(self) -> Steps[None]:
         """Finish what was asked for, then end."""
@@ -37,12 +37,16 @@ class ThreadNotifier:
         self._name = name
         self._calls: SimpleQueue[Callable[[], Steps[None]] | None] = SimpleQueue()
         self._thread: threading.Thread | None = None
+        self._starting = threading.Lock()
 
     def call(self, function: Callable[[], Steps[None]]) -> None:
-        """Take the steps that `function` makes soon. Only the I/O thread calls this."""
+        """Take the steps that `function` makes soon. Only I/O threads call this."""
         if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
-            self._thread.start()
+            with self._starting:
+                if self._thread is None:
+                    thread = threading.Thread(target=self._run, name=self._name, daemon=True)
+                    thread.start()
+                    self._thread = thread
         self._calls.put(function)
 
     def stop(self) -> Steps[None]:

@@ -72,6 +72,8 @@ class Transport:
         self.completed: list[Send] = []
         """Sends whose completion listeners are to be called after this lump."""
         self.notifier = notifier
+        self.shares_notifier = False
+        """Whether it is another connection's, which stops it."""
         self.wire: Wire | None = None
         self.frame_bytes_max = FRAME_BYTES_LEAST
         """The largest frame that the broker takes, or the last one took."""
@@ -131,7 +133,8 @@ class Transport:
             away = self.wire is None
             wait_s = DROP_WAIT_S if away else self._login.timeout_s + CLOSE_WAIT_S
             yield Wait(self.gate, lambda: self.ended, wait_s)
-        yield from self.notifier.stop()
+        if not self.shares_notifier:
+            yield from self.notifier.stop()
 
     @property
     def is_stopping(self) -> bool:
