@@ -57,7 +57,9 @@ def test_a_large_message_under_a_number_that_no_record_can_have_is_refused(scena
     queue = scenario.broker.directory.queue("q")
     scenario.run()
     closer, credit = SimpleNamespace(), SimpleNamespace(owe=lambda *_: None, touch=None)
-    transfers = Transfers(cast("Any", shell), scenario.broker, *[cast("Any", each) for each in (None, closer, None, credit, None)])
+    transfers = Transfers(
+        cast("Any", shell), scenario.broker, *[cast("Any", each) for each in (None, closer, None, credit, None)]
+    )
     peer = cast("Any", SimpleNamespace(realm="", user=None, container="c", holdings=None, rights=None))
     link: Any = Link(PublisherLink(peer, queue, producer))
     for data, last in ((first + bytes(1 << 20), False), (b"x", True)):
