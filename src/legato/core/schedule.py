@@ -81,11 +81,12 @@ class Schedule:
         """There was no room for the message at `seq`: its place is free."""
         self.uncommitted.discard(seq)
 
-    def due(self, now_us: int, limit: int) -> list[tuple[Message, Scheduled]]:
-        """Messages whose time has come, in order, at most `limit`; learns when the next ones are due."""
+    def due(self, now_us: int, limit: int, limit_bytes: int) -> list[tuple[Message, Scheduled]]:
+        """Messages whose time has come, in order, at most `limit`, and no more once `limit_bytes` are exceeded; learns
+        when the next ones are due."""
         if self.releasing or now_us < self.due_us:
             return []
-        found = self._archive.messages(self.queue.id, 0, limit, 1 << 40)
+        found = self._archive.messages(self.queue.id, 0, limit, limit_bytes)
         due = [
             (Message(self.queue, stored.seq, stored.body, len(stored.body), state=AVAILABLE), unwrap(stored.body))
             for stored in found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from legato import limits
 from legato.core.changes import Released
 from legato.core.directory import Directory
 from legato.core.kernel import Kernel
@@ -25,14 +26,17 @@ class ScheduledDeliveries:
         self._router = router
 
     def tick(self) -> None:
-        """Move what is due, some of it."""
+        """Move what is due, some of it: the next ones when that is durable.
+
+        A commit gets no more bytes of it than it may get from publishers.
+        """
         kernel, router = self._kernel, self._router
         if router.open_schedule is None and (
             kernel.in_flight is not None or self._directory.find_queue(SCHEDULE_NAME) is None
         ):
             return
         schedule = router.schedule
-        for message, scheduled in schedule.due(kernel.now_us, _DUE_AT_ONCE):
+        for message, scheduled in schedule.due(kernel.now_us, _DUE_AT_ONCE, limits.BATCH_BYTES_MAX):
             self._release(message, scheduled)
             kernel.change(Released(schedule, message.seq))
 

@@ -232,3 +232,47 @@ def test_an_expiry_that_a_former_version_added_up_wrong_is_not_stored_again(expi
     stored = [fact for fact in s.facts[before:] if isinstance(fact, MessageStored)]
     assert {fact.expires_us for fact in stored} == {0}
     assert len(stored) == 3
+
+
+def bytes_stored_by_commit(s: Scenario, after: int) -> list[int]:
+    records = [record for _, record in s.store.log(after, limits.SCAN_MESSAGES)]
+    return [sum(fact.size for fact in each.facts if isinstance(fact, MessageStored)) for each in records]
+
+
+def log_length(s: Scenario) -> int:
+    return len(s.store.log(0, limits.SCAN_MESSAGES))
+
+
+def test_large_messages_that_are_due_together_go_in_several_commits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """500 of a mebibyte were read and committed in one tick: 500 MiB."""
+    monkeypatch.setattr(limits, "BATCH_BYTES_MAX", 10_000)
+    s = Scenario()
+    bodies = [b"%d" % n + b"x" * 1000 for n in range(100)]
+    s.publish("q", *bodies, deliver_us=s.now_us + SECOND_US)
+    before = log_length(s)
+    consumer = s.consumer("q", 100)
+    s.wait(4)
+    assert s.received(consumer) == bodies
+    assert max(bytes_stored_by_commit(s, before)) < 12_000
+
+
+@pytest.mark.parametrize("in_window", [False, True])
+def test_large_messages_that_expire_together_go_in_several_commits(
+    monkeypatch: pytest.MonkeyPatch, in_window: bool
+) -> None:
+    monkeypatch.setattr(limits, "BATCH_BYTES_MAX", 10_000)
+    s = Scenario()
+    s.settings["q"] = AddressSettings(expiry_queue="EXPIRED")
+    if in_window:
+        s.consumer("q", 1)
+        s.publish("q", b"in hand")
+    s.publish("q", *(b"%d" % n + b"x" * 1000 for n in range(100)), expires_us=s.now_us + SECOND_US)
+    before = log_length(s)
+    # While the disk is slow, many ticks come before the next commit.
+    s.now_us += 2 * SECOND_US
+    for _ in range(20):
+        s.now_us += SECOND_US
+        s.broker.tick(s.now_us)
+    s.wait(4)
+    assert s.broker.directory.queue("EXPIRED").depth == 100
+    assert max(bytes_stored_by_commit(s, before)) < 14_000
