@@ -16,6 +16,42 @@ from legato.core.router import Router
 _PERIOD_US = 500_000
 
 
+class _Look:
+    """One look at what expired.
+
+    Each lane is looked through once, and what leaves its window leaves at the end: there may be very many, and those in
+    flight are never found.
+    """
+
+    def __init__(self) -> None:
+        self._returned: dict[Lane, dict[int, Message]] = {}
+        self._window: dict[Lane, dict[int, Message]] = {}
+        self._taken: dict[Lane, set[int]] = {}
+
+    def take_returned(self, lane: Lane, seq: int) -> Message | None:
+        """What came back to the lane and waits, at most once."""
+        returned = self._returned.get(lane)
+        if returned is None:
+            returned = self._returned[lane] = {message.seq: message for message in lane.returned if message.waiting}
+        return returned.pop(seq, None)
+
+    def take_from_window(self, lane: Lane, seq: int) -> Message | None:
+        """What waits in the window; it is not there any more after `end`."""
+        window = self._window.get(lane)
+        if window is None:
+            # Those in runs do not expire.
+            window = self._window[lane] = {m.seq: m for m in lane.ready if isinstance(m, Message) and m.expires_us}
+        message = window.pop(seq, None)
+        if message is not None:
+            self._taken.setdefault(lane, set()).add(seq)
+        return message
+
+    def end(self) -> None:
+        """What was taken leaves the windows."""
+        for lane, seqs in self._taken.items():
+            lane.take_out(seqs)
+
+
 class Expiry:
     """Finds expired messages from time to time."""
 
@@ -39,29 +75,32 @@ class Expiry:
             return
         self._next_us = kernel.now_us + _PERIOD_US
         places = kernel.archive.expired(self._upto, kernel.now_us, limits.SCAN_MESSAGES)
-        returned: dict[Lane, dict[int, Message]] = {}
+        look = _Look()
         for place in places:
             if self._is_full():
                 self._next_us = 0
-                return
+                break
             self._upto = place
             queue = self._directory.node(place.queue)
             if isinstance(queue, Queue) and queue.kind in (Kind.QUEUE, Kind.SUBSCRIPTION):
-                self._expire_at(queue, place.seq, returned)
-        if len(places) == limits.SCAN_MESSAGES:
-            self._next_us = 0
+                self._expire_at(queue, place.seq, look)
         else:
-            self._upto = ExpiryPlace()
+            if len(places) == limits.SCAN_MESSAGES:
+                self._next_us = 0
+            else:
+                self._upto = ExpiryPlace()
+        look.end()
 
     def expire_first(self, queue: Queue) -> None:
         """The same for one queue, at once: as much as one look at the clock would find."""
         kernel = self._kernel
-        returned: dict[Lane, dict[int, Message]] = {}
+        look = _Look()
         for place in kernel.archive.expired(ExpiryPlace(), kernel.now_us, limits.SCAN_MESSAGES):
             if self._is_full():
-                return
+                break
             if place.queue == queue.id:
-                self._expire_at(queue, place.seq, returned)
+                self._expire_at(queue, place.seq, look)
+        look.end()
 
     def _is_full(self) -> bool:
         """Whether no more expire with the next commit, which gets no more bytes of them than of publishers."""
@@ -74,16 +113,10 @@ class Expiry:
         self._bytes += message.size
         self._router.expire(message)
 
-    def _expire_at(self, queue: Queue, seq: int, came_back: dict[Lane, dict[int, Message]]) -> None:
-        """Expire a message that waits, in the window or on disk.
-
-        Args:
-            came_back: of each lane that was looked at, what came back to it and waits: there may be very many.
-        """
+    def _expire_at(self, queue: Queue, seq: int, look: _Look) -> None:
+        """Expire a message that waits, in the window or on disk."""
         lane = queue.lane(seq) if seq >> 56 in queue.lanes else queue.main
-        if lane not in came_back:
-            came_back[lane] = {message.seq: message for message in lane.returned if message.waiting}
-        returned = came_back[lane].pop(seq, None)
+        returned = look.take_returned(lane, seq)
         if returned is not None and returned.waiting:
             # Dispatching sees it only if somebody has credit, and wants it.
             found = self._kernel.archive.messages(queue.id, seq - 1, 1, 0)
@@ -103,10 +136,8 @@ class Expiry:
                 queue.claims = True
                 self._expire(lane.restored(found[0]))
             return
-        waiting = next((m for m in lane.ready if isinstance(m, Message) and m.seq == seq), None)
+        waiting = look.take_from_window(lane, seq)
         if waiting is not None:
-            lane.ready.remove(waiting)
-            lane.window_bytes -= waiting.size
             # The window may begin again before it, while it is still on disk.
             lane.claimed.add(seq)
             queue.claims = True

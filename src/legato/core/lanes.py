@@ -329,6 +329,16 @@ class Lane:
         message.expires_us = stored.expires_us
         return message
 
+    def take_out(self, seqs: set[int]) -> None:
+        """Messages leave the window, wherever they are in it."""
+        kept: deque[Message | MessageRun] = deque()
+        for entry in self.ready:
+            if isinstance(entry, Message) and entry.seq in seqs:
+                self.window_bytes -= entry.size
+            else:
+                kept.append(entry)
+        self.ready = kept
+
     def pass_over(self, run: Run, floor: int) -> list[int]:
         """A run of what waits is taken away, the first there is above `floor`.
 

@@ -1,5 +1,9 @@
 """Delivery delay and expiry."""
 
+from collections import deque
+from collections.abc import Iterator
+from typing import Any
+
 import pytest
 
 from legato import limits
@@ -276,3 +280,42 @@ def test_large_messages_that_expire_together_go_in_several_commits(
     s.wait(4)
     assert s.broker.directory.queue("EXPIRED").depth == 100
     assert max(bytes_stored_by_commit(s, before)) < 14_000
+
+
+class _Window(deque[Any]):
+    """Counts how often somebody looks through all of it."""
+
+    looks = 0
+
+    def __iter__(self) -> Iterator[Any]:
+        self.looks += 1
+        return super().__iter__()
+
+    def remove(self, value: Any) -> None:
+        self.looks += 1
+        super().remove(value)
+
+
+def test_the_window_is_not_looked_through_for_each_that_is_over_and_in_flight() -> None:
+    """600 in flight before a full window held the loop for half a second, several times a second."""
+    s = Scenario()
+    consumer = s.consumer("q", 100)
+    s.publish("q", *(b"%d" % n for n in range(100)), expires_us=s.now_us + SECOND_US)
+    s.publish("q", b"stays", b"stays too", expires_us=s.now_us + 60 * SECOND_US)
+    s.publish("q", *(b"expires %d" % n for n in range(100)), expires_us=s.now_us + SECOND_US)
+    lane = s.broker.directory.queue("q").main
+    lane.ready = looked = _Window(lane.ready)
+    assert len(looked) == 102
+    s.now_us += 2 * SECOND_US
+    s.broker.tick(s.now_us)
+    assert looked.looks <= 3
+    lane.ready = looked = _Window(lane.ready)
+    s.now_us += 2 * SECOND_US
+    s.broker.tick(s.now_us)
+    assert looked.looks <= 3
+    s.run()
+    assert s.broker.directory.queue("q").depth == 102
+    s.accept(consumer, *s.in_hand(consumer))
+    s.broker.receivers.flow(consumer, 10, False, s.now_us)
+    s.run()
+    assert s.received(consumer)[-2:] == [b"stays", b"stays too"]
