@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Collection
+from itertools import islice
 from operator import attrgetter
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from legato.limits import GROUPS_MAX, RETURNED_MIN
 
 _WAITING = attrgetter("waiting")
+_LOOKED_AT = 16
+"""So many owners are looked at for one that has nothing: not all of them for each new group."""
 
 
 class Member(Protocol):
@@ -55,7 +59,8 @@ class Groups(Generic[M]):
     __slots__ = ("_held", "_owners", "_passed", "_passed_returned", "freed")
 
     def __init__(self) -> None:
-        self._owners: dict[str, Member] = {}
+        self._owners: OrderedDict[str, Member] = OrderedDict()
+        """The oldest first; of a `dict` that is searched for, past all that have left it."""
         self._held: dict[str, int] = {}
         self._passed: dict[int, dict[str, Span]] = {}
         """By lane and group: from where to where messages on disk were passed over that its owner has not had."""
@@ -115,11 +120,21 @@ class Groups(Generic[M]):
             passed.pop(through, None)
 
     def _forget_one(self) -> None:
-        for group, owner in self._owners.items():
+        """Forget the owner of one of the oldest groups: one that has nothing unsettled, if there is one among them.
+
+        Those that have something count as the youngest from here on, so that the next time others are looked at.
+        """
+        owners = self._owners
+        passed: list[str] = []
+        for group, owner in islice(owners.items(), _LOOKED_AT):
             if not owner.unsettled:
-                self._free(group)
-                return
-        self._free(next(iter(self._owners)))
+                break
+            passed.append(group)
+        else:
+            group = passed.pop(0)
+        for each in passed:
+            owners.move_to_end(each)
+        self._free(group)
 
     def _free(self, group: str) -> None:
         del self._owners[group]
