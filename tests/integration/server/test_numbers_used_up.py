@@ -63,7 +63,7 @@ def test_nothing_new_is_made_without_a_number_and_the_broker_serves_on(
 
 
 def test_a_producer_without_a_number_is_refused_and_the_broker_serves_on(tmp_path: Path) -> None:
-    facts = [QueueCreated(1, "q"), ProducerRegistered(limits.PRODUCER_NUMBER_MAX - 1, "p")]
+    facts: list[AnyFact] = [QueueCreated(1, "q"), ProducerRegistered(limits.PRODUCER_NUMBER_MAX - 1, "p")]
     with server(made(tmp_path / "store", *facts)) as process:
         factory = ConnectionFactory(url_of(process))
         with factory.create_connection() as connection, connection.create_session() as session:
