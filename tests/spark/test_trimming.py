@@ -17,7 +17,7 @@ from legato.spark.ledger.compaction import compact
 from legato.spark.ledger.segments import SegmentSpan, exported_through, segments_of, write_segment
 from legato.spark.ledger.trimming import trim, trim_of, trimmed_of
 from legato.spark.report.audit_terminal import print_audit
-from legato.spark.result import AuditResult
+from legato.spark.result import POSITIONS_MISSING, AuditResult
 from tests.spark.history import WAITING, history, news_history
 
 ALL = 1 << 62
@@ -135,10 +135,32 @@ def test_the_last_segment_stays_and_young_ones_too(tmp_path: Path) -> None:
 
 
 def test_a_ledger_with_a_gap_is_not_trimmed(tmp_path: Path) -> None:
-    ledger = ledger_of(tmp_path, history(), 6)
-    segments_of(ledger)[0].unlink()
-    with pytest.raises(StoreCorruptError, match=r"The commits 1-6 are missing .* nothing is trimmed"):
-        trim(ledger, ALL)
+    for position, record in enumerate(history(), 1):
+        if position != 3:
+            write_segment(tmp_path, [(position, record)])
+    with pytest.raises(StoreCorruptError, match=r"The commits 3-3 are missing .* nothing is trimmed"):
+        trim(tmp_path, ALL)
+
+
+def test_a_ledger_that_begins_later_is_trimmed_and_stays_incomplete(spark: SparkSession, tmp_path: Path) -> None:
+    """That of a broker whose store is a copy of another's: it was never trimmed, and filled the disk."""
+    records = history()
+    for position, record in enumerate(records[4:], 5):
+        write_segment(tmp_path, [(position, record)])
+
+    def missing() -> list[Any]:
+        (check,) = (check for check in audit(tmp_path, spark).failed if check.name == POSITIONS_MISSING)
+        return [(row["first_missing"], row["last_missing"]) for row in check.examples]
+
+    assert missing() == [(1, 4)]
+    for cut in (7, 10):
+        arguments = ["ledger", "trim", str(tmp_path), "--keep", "30d", "--yes"]
+        assert trim(tmp_path, records[cut - 1].time_us + 1)
+        assert segments_of(tmp_path)[0].name == SegmentSpan(5, cut).file_name
+        assert missing() == [(1, 4)]
+    told = CliRunner().invoke(app, arguments)
+    assert "begins with commit 5" in told.stderr
+    assert "what waited then is kept" in told.stdout
 
 
 @pytest.mark.slow

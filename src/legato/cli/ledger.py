@@ -290,6 +290,13 @@ def trim(
         return
     until = datetime.fromtimestamp(wanted.us / 1e6, UTC)
     what = f"delete {wanted.rows:,} facts until {until:%Y-%m-%d %H:%M:%S} UTC from {ledger}"
+    if wanted.first > 1:
+        say(
+            f"{ledger} begins with commit {wanted.first}, as that of a broker whose store is a copy of another's does. "
+            f"If segments of the commits 1-{wanted.first - 1} were lost, bring them back before: afterwards they tell "
+            "nothing.",
+            err=True,
+        )
     if confirm(f"{what} ({counted(len(wanted.sources), 'segment')}, {wanted.bytes:,} bytes)", yes=yes, dry_run=dry_run):
         trimming.trim(ledger, before_us, tell=lambda line: say(line, err=True))
         say(f"deleted {wanted.rows:,} facts until {until:%Y-%m-%d %H:%M:%S} UTC; what waited then is kept")

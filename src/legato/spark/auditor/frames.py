@@ -119,7 +119,7 @@ def frames_of(
     commits, queue_and_epoch_facts = base.commits, base.queue_and_epoch_facts
     queue_facts = Lazy(lambda: kept(fact_frames.queue_facts(queue_and_epoch_facts()), few))
     queues = Lazy(lambda: fact_frames.created(queue_facts()))
-    through = trimmed.through if trimmed is not None else 0
+    through, first = (trimmed.through, trimmed.first) if trimmed is not None else (0, 1)
     # What is left of commits that were trimmed is not all of them.
     records = Lazy(lambda: fact_frames.records(commits().where(f"position > {through}L")))
 
@@ -136,7 +136,7 @@ def frames_of(
                 "transactions": base.transactions,
                 "queues": queues,
                 "marks": lambda: kept(counted(), few),
-                "trimmed": lambda: spark.range(1).selectExpr(f"{through}L as through"),
+                "trimmed": lambda: spark.range(1).selectExpr(f"{through}L as through", f"{first}L as begins_with"),
                 "deletions": lambda: fact_frames.deletions(queue_facts()),
                 "records": records,
                 "epochs": lambda: fact_frames.epochs(records()),

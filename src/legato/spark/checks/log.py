@@ -42,7 +42,7 @@ def epochs_mixed(_epochs: DataFrame, records: DataFrame) -> DataFrame:
     ),
 )
 def positions_missing(_epochs: DataFrame, records: DataFrame, trimmed: DataFrame) -> DataFrame:
-    """Positions of the log, from 1 on or after what was trimmed, that no segment of the ledger holds."""
+    """Positions of the log, from 1 on, that no segment holds, nor the one in the place of what was trimmed."""
     previous = F.lag("position", 1, 0).over(Window.orderBy("position"))
     gaps = (
         records.select("position", previous.alias("previous"))
@@ -50,7 +50,8 @@ def positions_missing(_epochs: DataFrame, records: DataFrame, trimmed: DataFrame
         .selectExpr("position", "greatest(previous, through) as previous")
         .where("position > previous + 1")
     )
-    return gaps.selectExpr("previous + 1 as first_missing", "position - 1 as last_missing")
+    before = trimmed.where("begins_with > 1").selectExpr("1L as first_missing", "begins_with - 1 as last_missing")
+    return gaps.selectExpr("previous + 1 as first_missing", "position - 1 as last_missing").unionAll(before)
 
 
 @check(

@@ -49,16 +49,23 @@ class Trimmed(NamedTuple):
     """The last commit of which facts may be missing."""
     us: int
     """Its time, in microseconds since 1970."""
+    first: int
+    """With which commit the ledger began: that of a broker whose store is a copy of another's begins with the copy."""
     counters: dict[int, tuple[int, int]]
     """By queue: how many facts that stored a message are missing, and how many by which one left."""
 
 
 class Trim(NamedTuple):
-    """What a trim does: the segments that go, their rows and bytes, and the commits and times that they are of."""
+    """What a trim does: the segments that go, their rows and bytes, and the commits and times that they are of.
+
+    Attributes:
+        first: with which commit the ledger begins; those before are in no segment.
+    """
 
     sources: list[Path]
     rows: int
     bytes: int
+    first: int
     through: int
     us: int
 
@@ -71,7 +78,9 @@ def trimmed_of(ledger: Path) -> Trimmed | None:
         return None
     told = json.loads(said)
     counters = {int(queue): (stored, gone) for queue, (stored, gone) in told["counters"].items()}
-    return Trimmed(told["through"], told["us"], counters)
+    span = span_of(segments[0].name)
+    assert span is not None
+    return Trimmed(told["through"], told["us"], span.first, counters)
 
 
 def trim_of(ledger: Path, before_us: int) -> Trim | None:
@@ -79,14 +88,15 @@ def trim_of(ledger: Path, before_us: int) -> Trim | None:
 
     Raises:
         ConfigError: there is no ledger in the directory.
-        StoreCorruptError: a segment is missing, or not whole.
+        StoreCorruptError: a segment is missing between others, or one is not whole.
     """
     sources: list[Path] = []
-    us = rows = 0
-    expected = 1
+    us = rows = first = expected = 0
     for path in segments_of(ledger)[:-1]:
         span = span_of(path.name)
         assert span is not None
+        first = first or span.first
+        expected = expected or first
         last_us = _last_us(path)
         if last_us >= before_us:
             break
@@ -101,7 +111,7 @@ def trim_of(ledger: Path, before_us: int) -> Trim | None:
         rows += pq.read_metadata(path).num_rows
     if not sources or (len(sources) == 1 and trimmed_by(sources[0]) is not None):
         return None
-    return Trim(sources, rows, sum(path.stat().st_size for path in sources), expected - 1, us)
+    return Trim(sources, rows, sum(path.stat().st_size for path in sources), first, expected - 1, us)
 
 
 def trim(ledger: Path, before_us: int, tell: Callable[[str], object] = lambda _line: None) -> Trim | None:
@@ -109,7 +119,7 @@ def trim(ledger: Path, before_us: int, tell: Callable[[str], object] = lambda _l
 
     Raises:
         ConfigError: there is no ledger, this user may not write it, or another compaction or trim is at work.
-        StoreCorruptError: a segment is missing, or not whole.
+        StoreCorruptError: a segment is missing between others, or one is not whole.
     """
     with changing(ledger, tell):
         wanted = trim_of(ledger, before_us)
@@ -117,7 +127,8 @@ def trim(ledger: Path, before_us: int, tell: Callable[[str], object] = lambda _l
             return None
         rest, counters = _rest_of(wanted.sources)
         said = {"through": wanted.through, "us": wanted.us, "counters": counters}
-        span = SegmentSpan(1, wanted.through)
+        # What was never there stays visible in the name.
+        span = SegmentSpan(wanted.first, wanted.through)
         temporary = ledger / f"{COMPACTING_PREFIX}{span.file_name}"
         write_rows(rest.replace_schema_metadata({TRIMMED_KEY: json.dumps(said).encode()}), temporary)
         replace(ledger, temporary, span, wanted.sources, tell)
