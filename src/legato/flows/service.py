@@ -290,22 +290,27 @@ class Flows(ServiceInitiator):
         if self._cancelled.has(envelope.flow_id) and not envelope.undoes:
             raise FlowEndedError(f"Flow {envelope.trace_id} was cancelled.")
 
-    def bury(self, session: Session, message: Message, failure: Failure, attempts: int) -> None:
+    def bury(self, session: Session, message: Message, failure: Failure, attempts: int) -> list[Outgoing]:
         """Have a message that `session` has received become a dead letter, and send what follows of the flow's failure.
 
         All of it happens when the caller commits.
 
         Args:
             attempts: how often it was tried.
+
+        Returns:
+            What is to be answered then.
         """
         follows: list[Outgoing] = []
         with suppress(MessageFormatError):
             follows = consequences(envelope_of(message), failure.text, self.clock.now_us())
         undone = any(one.envelope.call is Call.COMPENSATE for one in follows)
         bury(session, message, failure, self.whereabouts, attempts, undone=undone)
-        sender = Sender(session, self.prefix)
+        apart: list[Outgoing] = []
+        sender = Sender(session, self.prefix, apart)
         for one in follows:
             sender.send(one)
+        return apart
 
     def _begin_tracing(self) -> None:
         """Begin tracing as the program has configured it."""

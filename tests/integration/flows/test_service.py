@@ -12,8 +12,10 @@ from typing import Any
 
 import pytest
 
-from legato.client import ConnectionFactory, Queue, TextMessage
+from legato.client import ConnectionFactory, Message, MessageConsumer, Queue, Session, TextMessage
+from legato.errors import JMSError
 from legato.flows import Context, Flows, Policy, RefuseMessage
+from legato.flows.stages.session_worker import SessionWorker
 from tests.integration.client.calling import Calling, until
 from tests.support.broker import BrokerPair
 from tests.support.shop import Order, Receipt, declare_shop
@@ -189,3 +191,35 @@ flows.run()
         with service:
             _, printed = service.communicate(timeout=WAIT_S)
             assert (service.returncode, printed) == (0, "")
+
+
+class _Failing(SessionWorker):
+    """A worker of which the broker refuses something at some messages."""
+
+    def consumer(self, session: Session) -> MessageConsumer:
+        return session.create_consumer(Queue("failing"))
+
+    def take(self, session: Session, consumer: MessageConsumer, message: Message) -> None:
+        session.commit()
+        if message.get_body(str) == "bad":
+            raise JMSError("refused.")
+
+
+def test_a_worker_that_works_again_rests_shortly_at_the_next_failure(
+    make_flows: Callable[..., Flows], calm_pair: BrokerPair, caplog: pytest.LogCaptureFixture
+) -> None:
+    """After some failures it rested for half a minute at each later one, whatever went well between."""
+    with ConnectionFactory(calm_pair.url).create_connection() as connection:
+        session = connection.create_session()
+        for text in ("bad", "bad", "bad", "good", "bad"):
+            session.create_producer(Queue("failing")).send(text)
+    worker = _Failing(make_flows(), "failing")
+    worker.start()
+    until(lambda: len(_rests(caplog)) == 4)
+    worker.end(WAIT_S)
+    assert _rests(caplog) == ["0.1", "0.2", "0.4", "0.1"]
+
+
+def _rests(caplog: pytest.LogCaptureFixture) -> list[str]:
+    told = (record.getMessage() for record in caplog.records if record.name.endswith("session_worker"))
+    return [each.rpartition("Again in ")[2].removesuffix(" s.") for each in told]

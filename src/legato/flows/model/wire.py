@@ -22,7 +22,7 @@ from legato.client import (
     TextMessage,
     Topic,
 )
-from legato.errors import MessageFormatError
+from legato.errors import JMSError, MessageFormatError
 from legato.flows.model.calls import first_envelope, plain_id
 from legato.flows.model.envelope import (
     Call,
@@ -220,10 +220,20 @@ def as_message(outgoing: Outgoing) -> TextMessage | BytesMessage:
     return message
 
 
-class Sender:
-    """Sends envelopes in a session, to whatever stage they are for."""
+_ELSEWHERE = "amqp:link:redirect"
+"""Code of the error that another group of brokers has an address."""
 
-    def __init__(self, session: Session, prefix: str = PREFIX) -> None:
+
+class Sender:
+    """Sends envelopes in a session, to whatever stage they are for.
+
+    Args:
+        apart: gets the replies to futures that the session's transaction cannot have, as another group of brokers has
+            their address; without it that is an error.
+    """
+
+    def __init__(self, session: Session, prefix: str = PREFIX, apart: list[Outgoing] | None = None) -> None:
+        self._apart = apart
         self._session = session
         self._prefix = prefix
         self._producers: OrderedDict[Destination, MessageProducer] = OrderedDict()
@@ -251,6 +261,10 @@ class Sender:
             if outgoing.reach is not Reach.ADDRESS:
                 raise
             logger.info("Flow %s: nobody waits for its reply any more.", quoted(outgoing.envelope.trace_id))
+        except JMSError as error:
+            if self._apart is None or outgoing.reach is not Reach.ADDRESS or error.code != _ELSEWHERE:
+                raise
+            self._apart.append(outgoing)
 
     def _forget(self, to: Destination) -> bool:
         """Close the producer of a destination that was deleted; whether there was one."""

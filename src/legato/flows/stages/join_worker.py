@@ -50,7 +50,8 @@ class JoinWorker(SessionWorker):
         self._queue = answers_queue_of(stage_id, flows.prefix)
 
     def consumer(self, session: Session) -> MessageConsumer:
-        self._sender = Sender(session, self._flows.prefix)
+        self._apart: list[Outgoing] = []
+        self._sender = Sender(session, self._flows.prefix, self._apart)
         return session.create_consumer(self._queue, prefetch=10)
 
     def wait_s(self) -> float:
@@ -64,10 +65,13 @@ class JoinWorker(SessionWorker):
             return
         try:
             envelope = envelope_of(message)
+            self._apart.clear()
             outgoing = self._answered(session, envelope)
             for one in outgoing:
                 self._sender.send(one)
             session.commit()
+            if self._apart:
+                self._flows.answer(self._apart)
         except Exception as error:
             if isinstance(error, JMSError) and not isinstance(error, HOPELESS):
                 raise
@@ -90,8 +94,9 @@ class JoinWorker(SessionWorker):
 
     def _bury(self, session: Session, message: Message, key: str, failure: Failure) -> None:
         # It comes once more than it was tried.
-        self._flows.bury(session, message, failure, message.delivery_count - 1)
+        replies = self._flows.bury(session, message, failure, message.delivery_count - 1)
         session.commit()
+        self._flows.answer(replies)
         self._health.pardon(key)
         self._health.buried(key)
 

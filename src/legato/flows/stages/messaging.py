@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from legato.client import Session
 from legato.clock import Clock
@@ -21,11 +21,22 @@ class SessionMessaging:
     Args:
         session: transacted; what it has received is committed with what is sent here.
         records_s: how long records of runs are kept, in seconds; 0 for none.
+        answer: sends replies that another group of brokers has to have.
     """
 
-    def __init__(self, session: Session, prefix: str, clock: Clock, records_s: float = 0.0) -> None:
+    def __init__(
+        self,
+        session: Session,
+        prefix: str,
+        clock: Clock,
+        records_s: float = 0.0,
+        answer: Callable[[Sequence[Outgoing]], None] = lambda replies: None,
+    ) -> None:
         self._session = session
-        self._sender = Sender(session, prefix)
+        self.apart: list[Outgoing] = []
+        """Replies that are sent when the open transaction is committed."""
+        self._sender = Sender(session, prefix, self.apart)
+        self._answer = answer
         self._recorder = Recorder(session, prefix, records_s) if records_s else None
         self._clock = clock
         self.records: list[RunRecord] = []
@@ -56,8 +67,11 @@ class SessionMessaging:
     def commit(self) -> None:
         if self._recorder is not None and self.records:
             self._recorder.send(self.records, self._clock.now_us())
+        replies = list(self.apart)
         self.forget()
         self._session.commit()
+        if replies:
+            self._answer(replies)
 
     def undo(self) -> None:
         """End the transaction without what it sent; what it received was given back already.
@@ -77,4 +91,5 @@ class SessionMessaging:
     def forget(self) -> None:
         """The transaction is over, or somebody else ends it."""
         self.records.clear()
+        self.apart.clear()
         self.sent = False

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from legato.client import Connection, Message, Session
     from legato.clock import Clock
     from legato.flows.model.definitions import Policy, Registry, Stage
-    from legato.flows.model.envelope import Envelope
+    from legato.flows.model.envelope import Envelope, Outgoing
     from legato.flows.stages.failure_report import Failure, Whereabouts
     from legato.flows.stages.records import DatabaseTime
     from legato.flows.stages.stage_health import StageHealth
@@ -54,6 +54,10 @@ class RunningService(Protocol):
         """Raise `FlowEndedError` if nobody may work on a flow any more."""
         ...
 
-    def bury(self, session: Session, message: Message, failure: Failure, attempts: int) -> None:
-        """Make a received message a dead letter when the session commits."""
+    def bury(self, session: Session, message: Message, failure: Failure, attempts: int) -> list[Outgoing]:
+        """Make a received message a dead letter when the session commits; returns what is to be answered then."""
+        ...
+
+    def answer(self, replies: Sequence[Outgoing]) -> None:
+        """Send replies to futures that are in another group of brokers, and wait for none."""
         ...

@@ -41,6 +41,8 @@ class SessionWorker(ABC):
         self._idle = threading.Event()
         self._tried = threading.Event()
         """Set once it has its first consumer, or failed to get one."""
+        self._chill_s = CHILL_FIRST_S
+        """How long it rests after the next failure."""
         self._session: Session | None = None
         self._thread = threading.Thread(target=self._work, name=name, daemon=True)
 
@@ -97,13 +99,12 @@ class SessionWorker(ABC):
             self._thread.join(timeout_s)
 
     def _work(self) -> None:
-        chill_s = CHILL_FIRST_S
         while not self._ending.is_set():
             try:
                 with self._service.connection().create_session(transacted=True) as session:
                     self._session = session
                     self._serve(session)
-                chill_s = CHILL_FIRST_S
+                self._chill_s = CHILL_FIRST_S
             except Exception as error:
                 if self._ending.is_set():
                     break
@@ -114,11 +115,11 @@ class SessionWorker(ABC):
                     "%s: %s Again in %.1f s.",
                     self.name,
                     sentence(error),
-                    chill_s,
+                    self._chill_s,
                     exc_info=trace,
                 )
-                self._ending.wait(chill_s * (1 + self._random.uniform(-CHILL_JITTER, CHILL_JITTER)))
-                chill_s = min(2 * chill_s, CHILL_MAX_S)
+                self._ending.wait(self._chill_s * (1 + self._random.uniform(-CHILL_JITTER, CHILL_JITTER)))
+                self._chill_s = min(2 * self._chill_s, CHILL_MAX_S)
         self._idle.set()
         self._tried.set()
 
@@ -143,6 +144,7 @@ class SessionWorker(ABC):
                 break
             try:
                 self.take(session, consumer, message)
+                self._chill_s = CHILL_FIRST_S
             except TransactionRolledBackError as error:
                 logger.info("%s: rolled back by a failover, comes again: %s", self.name, sentence(error))
                 # Not only a commit tells of it: who hears of it sooner has not ended the transaction.

@@ -80,7 +80,7 @@ class StageWorker(SessionWorker):
 
     def consumer(self, session: Session) -> MessageConsumer:
         flows = self._flows
-        self._messaging = SessionMessaging(session, flows.prefix, flows.clock, flows.trace_retention_s)
+        self._messaging = SessionMessaging(session, flows.prefix, flows.clock, flows.trace_retention_s, flows.answer)
         if self.stage.endpoint.topic:
             return session.create_consumer(topic_of(self.stage.id, flows.prefix))
         queue = queue_of(self.stage.id, flows.prefix)
@@ -325,7 +325,7 @@ class StageWorker(SessionWorker):
         key = message_key(message)
         # Should a failover roll this back, it is done at the next delivery.
         self._health.condemn(key, failure)
-        self._flows.bury(session, message, failure, attempts)
+        self._messaging.apart += self._flows.bury(session, message, failure, attempts)
         self._record_failure(message, failure, attempts, buried=True)
         self._messaging.commit()
         self._health.pardon(key)

@@ -6,7 +6,7 @@ import logging
 import threading
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
@@ -16,10 +16,12 @@ from legato.errors import ConfigError, FlowError, JMSError
 from legato.flows.model.calls import timed_id
 from legato.flows.model.context import Context
 from legato.flows.model.declarations import Declarations
+from legato.flows.model.envelope import Outgoing
 from legato.flows.model.initiation import Initiation
 from legato.flows.model.levels import Transaction
 from legato.flows.starting.cancellations import Cancelled
 from legato.flows.starting.futures import FUTURE_TIMEOUT_S, FlowFuture, Futures
+from legato.flows.starting.replies import Replies
 from legato.flows.starting.sender_pool import Initiator, Send
 from legato.quoting import sentence
 
@@ -61,6 +63,7 @@ class ServiceInitiator(Declarations):
             None if database is None else open_database(database, self._initiator, clock, inbox_retention_s)
         )
         self._futures = Futures(self)
+        self._replies = Replies(self._initiator)
         self._cancelled = Cancelled(prefix)
 
     @contextmanager
@@ -136,6 +139,10 @@ class ServiceInitiator(Declarations):
         """
         return self._futures.request(to, data, reply, timeout_s, trace_id, options)
 
+    def answer(self, replies: Sequence[Outgoing]) -> None:
+        """Send replies to futures that are in another group of brokers, and wait for none."""
+        self._replies.send(replies)
+
     def unstash(self, stash: bytes) -> AbstractContextManager[Context[Any]]:
         """Continue a flow that was stashed: the `with` block acts for the stage that did (CONTRACT D23).
 
@@ -195,6 +202,7 @@ class ServiceInitiator(Declarations):
         """Be used again after `disconnect`."""
         if self._futures.closed:
             self._futures = Futures(self)
+            self._replies = Replies(self._initiator)
 
     @property
     def is_connected(self) -> bool:
@@ -214,6 +222,7 @@ class ServiceInitiator(Declarations):
         """
         with self._told():
             self._futures.close(timeout_s)
+        self._replies.close(timeout_s)
         if self._database_support is not None:
             self._database_support.close(timeout_s)
         with self._told():
