@@ -19,7 +19,7 @@ from legato.spark.connector.sink import BatchSink, StreamSink
 from legato.spark.connector.stream import StreamReader
 from tests.integration.groups.conftest import Connect, Groups
 from tests.integration.groups.test_links import taken
-from tests.integration.groups.test_moving_addresses import move, reload
+from tests.integration.groups.test_moving_addresses import called, move, reload
 
 ALL = 1 << 60
 
@@ -141,3 +141,44 @@ def test_a_batch_that_was_published_before_its_destination_moved_is_not_publishe
     # Who names a group has that one alone.
     publish(groups, task, 1, "one", transactionalId="other", url=groups.url("orders", "?vhost=rest"))
     assert taken(there, "moved") == ["three", "four", "one"]
+
+
+def test_a_task_reads_at_the_group_of_its_driver_whichever_lets_it_in(groups: Groups, connect: Connect) -> None:
+    """A new worker that came during a takeover was let in by the other group of the URL, and found no assignment."""
+    url = f"{groups.url('orders')},127.0.0.1:{groups.ports['rest']}"
+    fill(groups, connect, "orders.stream")
+    options = {"url": url, "queue": "orders.stream", "subscription": "spark", "payload": "text", "pollIntervalMs": "0"}
+    reader = StreamReader(source_options(options))
+    start = reader.initialOffset()
+    end = reader.latestOffset(start, reader.getDefaultReadLimit())
+    partitions = [*reader.partitions(start, end)]
+    reader.stop()
+    groups.brokers["orders"].kill()
+    reading, came = called(lambda: bodies(reader, [*partitions]))
+    reading.join(3.0)
+    assert reading.is_alive(), came
+    groups.brokers["orders"].start()
+    reading.join(60.0)
+    assert came == [["of orders.stream"]]
+
+
+@pytest.mark.parametrize("options", [{}, {"queue": "orders.sink"}])
+def test_tasks_and_commits_of_a_sink_go_to_one_group_whichever_lets_them_in(
+    groups: Groups, connect: Connect, task: TaskContext, options: dict[str, str]
+) -> None:
+    """The driver published at another group than tasks had staged at."""
+    url = f"{groups.url('orders')},127.0.0.1:{groups.ports['rest']}"
+    fields = [StructField("body", StringType())] + [StructField("destination", StringType())] * (not options)
+    sink = StreamSink(sink_options({"url": url} | options), StructType(fields))
+    task._localProperties = {"sql.streaming.queryId": "query", "streaming.sql.batchId": "0"}
+    rows = {"body": ["one"]} | ({} if options else {"destination": ["orders.sink"]})
+    staged = sink.write(iter([pa.RecordBatch.from_pydict(rows)]))
+    close_shared()
+    groups.brokers["orders"].kill()
+    committing, came = called(lambda: sink.commit([staged], 0))
+    committing.join(3.0)
+    assert committing.is_alive(), came
+    groups.brokers["orders"].start()
+    committing.join(60.0)
+    assert came == [None]
+    assert taken(connect(groups.url("orders")), "orders.sink") == ["one"]

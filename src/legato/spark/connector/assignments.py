@@ -192,7 +192,7 @@ class Places:
             self._groups.close()
 
     def group_of(self, address: str) -> str:
-        """The group of brokers that has an address; empty for that of the query's URL."""
+        """See `BrokerGroups.group_of`."""
         return self._connected().group_of(address)
 
     def _available(self, planned: Offset, targets: Mapping[str, int] | None) -> dict[str, int]:

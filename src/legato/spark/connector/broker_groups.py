@@ -46,8 +46,16 @@ class BrokerGroups:
             self._located.update(some)
 
     def group_of(self, address: str) -> str:
-        """The group that has an address that was located; empty for that of the URL."""
-        return self._elsewhere.get(address, "")
+        """The group that has an address that was located; empty if there are none, or the URL names one.
+
+        It is what processes of a query tell each other: a URL may lead each of them to another group.
+        """
+        return self._elsewhere.get(address, self._own)
+
+    @property
+    def home(self) -> str:
+        """The group to which the URL leads; empty as `group_of`."""
+        return self._requests("").group if self._are_there else ""
 
     def of(self, address: str) -> Requests:
         """Requests to the group that has an address that was located."""
@@ -55,11 +63,8 @@ class BrokerGroups:
 
     def matching(self, pattern: str, *, topics: bool) -> tuple[str, ...]:
         """The names of the queues or topics of all groups that match a pattern."""
-        others: list[str] = []
-        if self._are_there:
-            told = self._ask(())
-            others = [group for group in told["groups"] if group != told["name"]]
-        names = [name for group in ("", *others) for name in _matching(self._requests(group), pattern, topics=topics)]
+        groups = self._ask(())["groups"] if self._are_there else [""]
+        names = [name for group in groups for name in _matching(self._requests(group), pattern, topics=topics)]
         return tuple(dict.fromkeys(names))
 
     def others(self, address: str) -> list[Requests]:
@@ -68,7 +73,7 @@ class BrokerGroups:
             return []
         if not self._names:
             self._ask(())
-        own = self.group_of(address) or self._own
+        own = self.group_of(address)
         return [self._requests(group) for group in self._names if group != own]
 
     def close(self) -> None:
@@ -84,6 +89,8 @@ class BrokerGroups:
     def _ask(self, addresses: Iterable[str]) -> dict[str, Any]:
         told: dict[str, Any] = self._requests("").ask("read", "group", addresses=json.dumps(list(addresses)))
         self._own, self._names = told["name"], told["groups"]
+        # The same connection, for as long as it stays there.
+        self._by_group.setdefault(self._own, self._requests(""))
         return told
 
     def _requests(self, group: str) -> Requests:

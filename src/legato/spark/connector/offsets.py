@@ -19,7 +19,7 @@ class Range(msgspec.Struct, frozen=True):
     """Numbers above `after` up to `through` of what is kept under `name` at the broker for `address`.
 
     Attributes:
-        group: of brokers that has it; empty for that of the query's URL.
+        group: of brokers that has it; empty if there are none, or the query's URL names one.
     """
 
     address: str

@@ -18,6 +18,7 @@ from legato.bulk.requests import HOLDER_HEADER, TICKET_HEADER
 from legato.bulk.tickets import digest_of_holder
 from legato.client import Connection, ConnectionFactory, MessageConsumer, MessageProducer, Session, TextMessage
 from legato.client.failover.uri import Uri, parse_uri, short_wait
+from legato.client.management import url_of_group
 from legato.core.refusals import STILL_COMMITTING
 from legato.errors import JMSError
 
@@ -56,7 +57,7 @@ class Requests:
     """Asks one broker, primary or backup, whichever serves. For one thread at a time; others wait.
 
     Args:
-        url: of the broker.
+        url: of the broker; where there are groups of brokers it names the one that was reached, from then on.
         patience: retry limits.
         is_known: whether the broker has been reached before, by another process of the query: it is waited for as
             long as any first connection waits (`connect_wait_s`), not only as long as for one that may be wrong.
@@ -184,6 +185,10 @@ class Requests:
             self._connecting = None
         self._connection = connection
         self._is_known = True
+        if connection.group and not self.uri.options.vhost:
+            # A URL may name brokers of several groups: the next connection is to the same one.
+            self.url = url_of_group(self.url, connection.group)
+            self.uri = parse_uri(self.url)
 
 
 _shared: dict[tuple[str, Patience], Requests] = {}

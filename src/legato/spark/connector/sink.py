@@ -18,6 +18,8 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from pyspark.sql.types import StructType
 
 from legato.bulk.requests import PutRequest, StageOptions
+from legato.client.failover.uri import parse_uri
+from legato.client.management import url_of_group
 from legato.errors import JMSError
 from legato.failpoints import DrillOrders, SinkPoint
 from legato.spark.connector.broker_groups import BrokerGroups
@@ -55,6 +57,11 @@ class _Sink:
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
         check_columns(schema, options)
         self._options = options
+        self._url_of_all = options.url
+        if not options.destination and len(parse_uri(options.url).hosts) > 1:
+            # Tasks and commits are of other processes, which the URL may lead to another group of brokers each.
+            groups = BrokerGroups(options.url, shared_requests)
+            self._url_of_all = url_of_group(options.url, groups.home)
 
     def _stage(self, batches: Iterator[pa.RecordBatch], transactional_id: str, batch: int) -> Staged:
         """Stage the rows of a task; nobody sees them yet."""
@@ -78,7 +85,7 @@ class _Sink:
         its rows.
         """
         options = self._options
-        groups = BrokerGroups(options.url, shared_requests)
+        groups = BrokerGroups(self._url_of_all, shared_requests)
         if options.destination:
             groups.locate([options.destination])
         own = groups.of(options.destination)
