@@ -21,8 +21,13 @@ def switchover(url: UrlOption = URL_DEFAULT, as_json: JsonOption = False) -> Non
 
     Example: legato switchover --url amqp://localhost:5672,localhost:5673
     """
+    from legato.client.management import url_of_group
+
+    group = _group_in(ask(url))
+    # A URL may name brokers of other groups, which have epochs of their own.
+    url = url_of_group(url, group)
     began = request(url, "switchover", "broker")
-    primary = _await_successor(url, began["backups"], began["epoch"])
+    primary = _await_successor(url, group, began["backups"], began["epoch"])
     if primary["listen"] not in began["backups"]:
         raise JMSError(
             f"No backup took over: {quoted(primary['listen'])} serves again, in epoch {primary['epoch']}. "
@@ -34,8 +39,13 @@ def switchover(url: UrlOption = URL_DEFAULT, as_json: JsonOption = False) -> Non
         say(f"epoch {primary['epoch']} began on {quoted(primary['listen'])}, within {primary['takeover_ms']:.0f} ms")
 
 
-def _await_successor(url: str, backups: list[str], epoch: int) -> dict[str, Any]:
-    """The status of whoever serves after `epoch`.
+def _group_in(status: dict[str, Any]) -> str:
+    """The group of brokers that a status is of; empty if there are none."""
+    return str((status.get("group") or {}).get("name", ""))
+
+
+def _await_successor(url: str, group: str, backups: list[str], epoch: int) -> dict[str, Any]:
+    """The status of whoever of a group serves after `epoch`.
 
     Raises:
         JMSError: nobody does.
@@ -47,7 +57,7 @@ def _await_successor(url: str, backups: list[str], epoch: int) -> dict[str, Any]
                 status = ask(place)
             except JMSError:
                 continue
-            if status["epoch"] > epoch:
+            if status["epoch"] > epoch and _group_in(status) == group:
                 return status
         time.sleep(_RETRY_S)
     raise JMSError(f"No backup has taken over within {WAIT_S:g} s: look at its log, and at legato status.")
