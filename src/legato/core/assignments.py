@@ -210,8 +210,8 @@ class Assignments:
             raise NotFound(f"The queue of {assignment.queue.name} was deleted.")
         if source.selecting and (source.consumers or source.jobs):
             raise Refusal(
-                f"{source.name} has consumers with selectors, groups or priorities, or an operation on it is under "
-                "way; its messages cannot be assigned meanwhile."
+                f"{source.name} has consumers with selectors, groups or priorities, or that gave back many messages as "
+                "undeliverable there, or an operation on it is under way; its messages cannot be assigned meanwhile."
             )
         if source.paused or source.held_until_us > self._kernel.now_us:
             return self.stand(assignment)

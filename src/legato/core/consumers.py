@@ -110,6 +110,7 @@ class Consumer:
         "id",
         "matches",
         "name",
+        "passes_over",
         "port",
         "priority",
         "queue",
@@ -140,6 +141,8 @@ class Consumer:
         self.reports_presented = reports_presented
         self.matches = matches
         self.priority = priority
+        self.passes_over = False
+        """Whether so many messages wait that it is not to have again that it needs a cursor to pass them once."""
         self.credit = 0
         self.window = 0
         """The most credit it ever gave: what it will give again as it acknowledges."""

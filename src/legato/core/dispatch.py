@@ -16,6 +16,8 @@ from legato.core.queues import Queue
 from legato.core.records import Archive
 
 Given = dict[Consumer, list[Message | MessageRun]]
+_PASSED_OVER_MAX = 64
+"""Messages that wait and that nobody with credit is to have again: more of them are not passed over each time."""
 
 
 class Stopped(Enum):
@@ -26,7 +28,7 @@ class Stopped(Enum):
     BY_MARK = auto()
     """The next message is above the durable dispatch mark."""
     BY_BUDGET = auto()
-    """So many had expired: the rest is for another turn. A backlog that expired must not hold the loop."""
+    """So many had expired, or were passed over: the rest is for another turn. Neither must hold the loop."""
 
 
 def dispatch_in_order(
@@ -34,7 +36,8 @@ def dispatch_in_order(
 ) -> Stopped:
     """Give waiting messages to consumers that have credit, and expired ones to `expire`.
 
-    No more than `limits.SCAN_MESSAGES` expire in one go.
+    No more than `limits.SCAN_MESSAGES` expire in one go. If more than a few are passed over, as all with credit gave
+    them back not to have them again, the queue selects while these are its consumers: each passes them once.
     """
     ring = queue.ring
     main = queue.main
@@ -75,6 +78,12 @@ def dispatch_in_order(
             taker = next((c for c in ring if c.id not in message.excluded), None)
             if taker is None:
                 passed_over.append(message)
+                if len(passed_over) == _PASSED_OVER_MAX:
+                    for each in ring:
+                        each.passes_over = True
+                    queue.mode_is_stale = True
+                    stopped = Stopped.BY_BUDGET
+                    break
                 continue
             consumer = taker
         give(consumer, message, archive, now_us, given)

@@ -29,7 +29,7 @@ class DispatchModes:
             queue.jobs
             or queue.grouped
             or len(priorities) > 1
-            or any(consumer.matches is not None for consumer in queue.consumers)
+            or any(consumer.matches is not None or consumer.passes_over for consumer in queue.consumers)
         )
         if select and not queue.selecting:
             self._begin_selecting(queue)

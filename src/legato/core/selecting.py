@@ -100,12 +100,12 @@ class Selection:
         message = cursor.head()
         if message is None or not self._spend(consumer):
             return None
-        body = self._queue.body(message, self._archive)
         if self._is_over(message):
             return None
         if message.excluded and consumer.id in message.excluded:
             cursor.drop()
             return None
+        body = self._queue.body(message, self._archive)
         if not self._wants(consumer, body, cursor, message.seq, message):
             cursor.drop()
             return None

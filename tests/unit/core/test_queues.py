@@ -1,7 +1,13 @@
 """Order, credit and settlement on queues."""
 
+from typing import Any
+
+import pytest
+
 from legato import limits
+from legato.core.consumers import Cursor
 from legato.core.facts import MessageConsumed, MessageDeadLettered, MessageReturned, MessageStored
+from legato.core.lanes import Lane
 from tests.support.scenario import Scenario
 
 
@@ -357,3 +363,62 @@ def test_what_is_durable_and_not_announced_yet_is_not_waited_for() -> None:
     s.broker.committed(s.now_us)
     s.run()
     assert s.received(consumer) == [b"2"]
+
+
+@pytest.mark.parametrize("others", [0, 1])
+def test_what_a_consumer_is_not_to_have_again_is_not_looked_through_with_each_flow(
+    monkeypatch: pytest.MonkeyPatch, others: int
+) -> None:
+    """Of 20,000 each flow took all and put them back: half a second for a frame of 30 bytes."""
+    looks = 0
+    for of, name in ((Lane, "take_returned"), (Cursor, "drop")):
+        real = getattr(of, name)
+
+        def counted(self: Any, real: Any = real) -> Any:
+            nonlocal looks
+            looks += 1
+            return real(self)
+
+        monkeypatch.setattr(of, name, counted)
+    s = Scenario()
+    bodies = [b"%d" % number for number in range(2000)]
+    s.publish("q", *bodies)
+    refusers = [s.consumer("q", 3000) for _ in range(1 + others)]
+    for _ in refusers:
+        for consumer in refusers:
+            for message in s.in_hand(consumer):
+                s.broker.settlement.modify(consumer, message, failed=False, undeliverable_here=True)
+        s.run()
+    looks = 0
+    for _ in range(50):
+        for consumer in refusers:
+            s.received(consumer)
+            s.broker.receivers.flow(consumer, 10, False, s.now_us)
+            s.run()
+            assert s.received(consumer) == []
+    assert looks <= 2 * len(refusers) * len(bodies)
+    s.publish("q", b"new")
+    assert [body for consumer in refusers for body in s.received(consumer)] == [b"new"]
+    taker = s.consumer("q", 3000)
+    assert s.received(taker) == bodies
+    for consumer in refusers:
+        s.broker.receivers.detach(consumer, clean=True)
+        s.run()
+    s.accept(taker, *s.in_hand(taker))
+    assert not s.broker.directory.queue("q").selecting
+    s.publish("q", b"last")
+    assert s.received(taker)[-1:] == [b"last"]
+
+
+def test_a_drain_passes_over_all_that_the_consumer_is_not_to_have_again() -> None:
+    s = Scenario()
+    s.publish("q", *(b"%d" % number for number in range(1500)))
+    consumer = s.consumer("q", 1500)
+    for message in s.in_hand(consumer):
+        s.broker.settlement.modify(consumer, message, failed=False, undeliverable_here=True)
+    s.run()
+    s.received(consumer)
+    s.broker.publisher.publish(s.broker.directory.queue("q"), b"new", "new", b"new")
+    s.broker.receivers.flow(consumer, 10, True, s.now_us)
+    s.run()
+    assert (s.received(consumer), s.drained) == ([b"new"], [consumer])
