@@ -71,7 +71,8 @@ class Expiry:
     def tick(self) -> None:
         """Expire messages nobody has, some at a time; those in flight may still be consumed."""
         kernel = self._kernel
-        if self._is_full() or kernel.now_us < self._next_us:
+        # A time further away than a period is of before the clock was set back.
+        if self._is_full() or 0 < self._next_us - kernel.now_us <= _PERIOD_US:
             return
         self._next_us = kernel.now_us + _PERIOD_US
         places = kernel.archive.expired(self._upto, kernel.now_us, limits.SCAN_MESSAGES)

@@ -319,3 +319,15 @@ def test_the_window_is_not_looked_through_for_each_that_is_over_and_in_flight() 
     s.broker.receivers.flow(consumer, 10, False, s.now_us)
     s.run()
     assert s.received(consumer)[-2:] == [b"stays", b"stays too"]
+
+
+def test_what_expires_is_looked_for_after_the_clock_was_set_back() -> None:
+    """Set back an hour, nothing expired for an hour unless somebody looked."""
+    s = Scenario()
+    s.wait(1)
+    s.now_us += 3600 * SECOND_US
+    s.wait(1)
+    s.now_us -= 3600 * SECOND_US
+    s.publish("q", b"1", expires_us=s.now_us + SECOND_US)
+    s.wait(3)
+    assert s.broker.directory.queue("q").depth == 0
