@@ -164,4 +164,6 @@ RETURN_WINDOW_MS_MAX = 15_000
 FLOW_STACK_FRAMES_MAX = 35
 """More who wait for a reply than this is a flow that calls itself (CONTRACT D21)."""
 FLOW_CALLS_MAX = 200
-"""A flow that has made more calls than this, replies aside, does not end by itself (CONTRACT D21)."""
+"""A flow that has made more calls than this, replies aside, does not end by itself (CONTRACT D21).
+
+One that is undone may make as many more."""

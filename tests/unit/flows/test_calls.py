@@ -124,6 +124,23 @@ def test_a_flow_that_does_not_end_is_stopped_by_its_calls_and_may_still_reply() 
     assert len(calls.outgoing) == 1
 
 
+def test_what_undoes_a_flow_that_made_all_its_calls_makes_calls_and_ends_too() -> None:
+    """CONTRACT D21: compensations that wait for their turn are no calls that wait for each other either."""
+    turns = tuple(Frame(f"Undo.{number}", instead=Saved(NULL)) for number in range(FLOW_STACK_FRAMES_MAX))
+    undoing = msgspec.structs.replace(envelope_to("Undo", stack=turns), call=Call.COMPENSATE, number=FLOW_CALLS_MAX + 1)
+    place = Place("Undo", "Undo.stage1")
+    for call in ("request", "next", "goto"):
+        CALLS[call](Calls(undoing, place, NOW_US))
+    endless = msgspec.structs.replace(undoing, call=Call.NEXT, undoing=True, number=2 * FLOW_CALLS_MAX)
+    for call in ("request", "next", "goto"):
+        with pytest.raises(IllegalCallFlowError, match="400 are allowed: does it end"):
+            CALLS[call](Calls(endless, place, NOW_US))
+    calls = Calls(endless, place, NOW_US)
+    calls.reply(NULL)
+    (sent,) = calls.outgoing
+    assert (sent.envelope.call, sent.envelope.to) == (Call.COMPENSATE, turns[-1].to)
+
+
 def test_a_flow_needs_a_trace_id() -> None:
     """CONTRACT D24."""
     with pytest.raises(IllegalCallFlowError, match="trace id"):

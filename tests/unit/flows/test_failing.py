@@ -10,6 +10,7 @@ from legato.flows.model.envelope import Call, Compensation, Envelope, Frame, Out
 from legato.flows.model.failure_propagation import compensating, consequences
 from legato.flows.model.joins import Answers, begin_join, join_of
 from legato.flows.model.payloads import from_json, to_json
+from legato.limits import FLOW_CALLS_MAX
 from tests.unit.flows.making import NOW_US, calls_at, envelope_to, waiting
 
 UNDO = tuple(Compensation(f"Undo.{name}", to_json(number)) for number, name in enumerate(("one", "two", "three"), 1))
@@ -20,9 +21,11 @@ def failed(**fields: object) -> Envelope:
     return msgspec.structs.replace(envelope_to("A"), **fields)
 
 
-def test_compensations_are_asked_one_after_the_other_the_latest_first() -> None:
+@pytest.mark.parametrize("number", [1, FLOW_CALLS_MAX])
+def test_compensations_are_asked_one_after_the_other_the_latest_first(number: int) -> None:
+    """Also those of a flow that failed because it made too many calls."""
     asked: list[tuple[str, bytes]] = []
-    outgoing = compensating(failed(compensations=UNDO), NOW_US)
+    outgoing = compensating(failed(compensations=UNDO, number=number), NOW_US)
     while outgoing:
         (sent,) = outgoing
         asked.append((sent.envelope.to, bytes(sent.envelope.data)))

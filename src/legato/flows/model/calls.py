@@ -13,6 +13,8 @@ from legato.flows.model.envelope import TRAIL_HOPS_MAX, Call, Envelope, Frame, H
 from legato.limits import FLOW_CALLS_MAX, FLOW_STACK_FRAMES_MAX
 
 NOTHING = Saved()
+ENDS_WITH_THE_STACK = frozenset((Call.REPLY, Call.COMPENSATE))
+"""Calls that take one who waits off the stack: of these no flow makes more and more."""
 TIME_CHARS = 12
 """All ids of a flow begin with the time of its first: rows of an inbox that are made together lie together."""
 
@@ -110,9 +112,11 @@ class Calls:
         if frame is None:
             frame = Frame(self.next_stage("request"), state)
         stack = (*self.incoming.stack, frame)
-        if len(stack) > FLOW_STACK_FRAMES_MAX:
+        # Compensations that wait for their turn do not wait for each other.
+        waiting = sum(each.instead is None for each in stack)
+        if waiting > FLOW_STACK_FRAMES_MAX:
             raise IllegalCallFlowError(
-                f"{len(stack)} stages would wait for each other, {FLOW_STACK_FRAMES_MAX} may: does {to} call itself?"
+                f"{waiting} stages would wait for each other, {FLOW_STACK_FRAMES_MAX} may: does {to} call itself?"
             )
         self._send(Call.REQUEST, to, data, stack=stack, delay_ms=delay_ms)
 
@@ -204,9 +208,11 @@ class Calls:
     ) -> None:
         incoming, luggage = self.incoming, self.luggage
         number = incoming.number + 1
-        if call is not Call.REPLY and number > FLOW_CALLS_MAX:
+        # A flow that fails at its limit is undone all the same. Replies and compensations end with the stack.
+        allowed = 2 * FLOW_CALLS_MAX if incoming.undoes else FLOW_CALLS_MAX
+        if call not in ENDS_WITH_THE_STACK and number > allowed:
             raise IllegalCallFlowError(
-                f"Flow {incoming.trace_id} has made {incoming.number} calls, {FLOW_CALLS_MAX} are allowed: does it end?"
+                f"Flow {incoming.trace_id} has made {incoming.number} calls, {allowed} are allowed: does it end?"
             )
         hop = Hop(number, call, to, self.now_us)
         envelope = Envelope(

@@ -44,7 +44,10 @@ What waits after a portion is carried into the next one, which counts it again: 
 number, of which the least one is that of the first call."""
 
 _FIRST_OF = 1 << 54
-"""The share of the hash in that number; calls are fewer than 512 (`limits.FLOW_CALLS_MAX`)."""
+"""The share of the hash in that number."""
+
+_NUMBER_MAX = 511
+"""What the rest of it holds; of a flow that is undone there may be more (`limits.FLOW_CALLS_MAX`)."""
 
 STAGE_HASH = f"xxhash64(stage) & {_FIRST_OF - 1}L"
 """SQL: of a stage, its hash in `begins`."""
@@ -115,7 +118,7 @@ def flow_tallies(runs: DataFrame) -> DataFrame:
         calls="count_if(left_count > 0)",
         failed="count_if(dead_count > 0)",
         waiting="count_if(left_count = 0 and not temporary)",
-        begins=f"min(number * {_FIRST_OF} + ({STAGE_HASH}))",
+        begins=f"min(least(number, {_NUMBER_MAX}) * {_FIRST_OF} + ({STAGE_HASH}))",
     )
 
 
