@@ -110,6 +110,24 @@ def test_what_branches_of_a_join_did_is_undone_when_it_fails() -> None:
     assert (undone.envelope.to, [frame.to for frame in undone.envelope.stack]) == ("Undo.two", ["Undo.one"])
 
 
+def booked_twice(calls: Calls) -> list[Envelope]:
+    """The answers of two branches that did the same, in a flow that had done the same before."""
+    calls.compensations = UNDO[:1]
+    begin_join(calls, {key: ("Seat.book", to_json(key)) for key in ("one", "two")}, Saved(), timeout_ms=50)
+    replies = [answer(request, "booked") for request in calls.outgoing[:2]]
+    return [msgspec.structs.replace(reply, compensations=(*reply.compensations, UNDO[0])) for reply in replies]
+
+
+def test_what_branches_of_a_join_did_alike_is_undone_for_each() -> None:
+    calls = calls_at("A", "A.stage1")
+    replies = booked_twice(calls)
+    join = join_of(calls.outgoing[2].envelope)
+    assert join.with_answer(replies[0]).with_answer(replies[1]).onward.compensations == 3 * UNDO[:1]
+    # One that waits since a former version began it does not say how many there were before.
+    former = msgspec.structs.replace(join, before=None)
+    assert former.with_answer(replies[0]).with_answer(replies[1]).onward.compensations == UNDO[:1]
+
+
 def test_a_join_of_nothing_is_refused() -> None:
     with pytest.raises(ValueError, match="at least one"):
         begin_join(calls_at("A", "A.stage1"), {}, Saved())

@@ -59,6 +59,7 @@ class Join(msgspec.Struct, frozen=True, omit_defaults=True):
         answers: what came.
         failures: by key, why no answer will come.
         partial: whether the stage takes less than all.
+        before: how many compensations the flow had before the join; None if a former version wrote it.
     """
 
     id: str
@@ -67,6 +68,7 @@ class Join(msgspec.Struct, frozen=True, omit_defaults=True):
     answers: dict[str, msgspec.Raw] = {}
     failures: dict[str, str] = {}
     partial: bool = False
+    before: int | None = None
 
     @property
     def complete(self) -> bool:
@@ -79,7 +81,11 @@ class Join(msgspec.Struct, frozen=True, omit_defaults=True):
         if key in self.answers or key in self.failures or key not in self.expected:
             return self
         known = self.onward.compensations
-        added = tuple(one for one in envelope.compensations if one not in known)
+        if self.before is None:
+            added = tuple(one for one in envelope.compensations if one not in known)
+        else:
+            # What undoes one branch may be equal to what undoes another: both are asked.
+            added = envelope.compensations[self.before :]
         onward = msgspec.structs.replace(self.onward, compensations=(*known, *added))
         if envelope.failure:
             return msgspec.structs.replace(self, onward=onward, failures={**self.failures, key: envelope.failure})
@@ -122,6 +128,7 @@ def begin_join(
     if not requests:
         raise ValueError("A join needs at least one request.")
     to = calls.next_stage("request_all")
+    before = len(calls.compensations)
     join_id = calls.next_message_id()
     for key, (endpoint, data) in requests.items():
         calls.request(endpoint, data, state, frame=Frame(to, reach=Reach.ANSWERS, join=join_id, key=key))
@@ -145,7 +152,7 @@ def begin_join(
         compensations=calls.compensations,
         undoing=incoming.undoes,
     )
-    join = Join(join_id, onward, tuple(requests), partial=partial)
+    join = Join(join_id, onward, tuple(requests), partial=partial, before=before)
     calls.outgoing.append(waiting(join))
     if timeout_ms:
         alarm = msgspec.structs.replace(onward, message_id=derived_id(join_id, 1), stack=(), join=join_id)
