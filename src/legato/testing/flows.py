@@ -19,7 +19,7 @@ from legato.flows.model.calls import Calls, Place
 from legato.flows.model.definitions import Stage
 from legato.flows.model.envelope import Call, Envelope, Frame, Outgoing, Reach, Saved
 from legato.flows.model.failure_propagation import consequences
-from legato.flows.model.joins import Join, join_of
+from legato.flows.model.joins import Join, join_of, too_late
 from legato.flows.model.payloads import from_json, to_json
 from legato.flows.model.stage_run import Ran, run_stage
 from legato.flows.stages.coroutines import complete
@@ -247,6 +247,7 @@ class FlowHarness:
     def _answer(self, envelope: Envelope) -> None:
         join = self._joins.get(envelope.join)
         if join is None:
+            self._send(too_late(envelope, self.clock.now_us()))
             return
         join = join.with_answer(envelope) if envelope.key else join.timed_out()
         self._joins[join.id] = join

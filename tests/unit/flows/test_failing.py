@@ -6,9 +6,9 @@ import msgspec
 import pytest
 
 from legato.flows.model.calls import Calls, Place
-from legato.flows.model.envelope import Call, Compensation, Envelope, Frame, Outgoing, Reach, Saved
+from legato.flows.model.envelope import Call, Compensation, Envelope, Frame, Outgoing, Reach, Saved, decode, encode
 from legato.flows.model.failure_propagation import compensating, consequences
-from legato.flows.model.joins import Answers, begin_join, join_of
+from legato.flows.model.joins import Answers, begin_join, join_of, too_late
 from legato.flows.model.payloads import from_json, to_json
 from legato.limits import FLOW_CALLS_MAX
 from tests.unit.flows.making import NOW_US, calls_at, envelope_to, waiting
@@ -126,6 +126,28 @@ def test_what_branches_of_a_join_did_alike_is_undone_for_each() -> None:
     # One that waits since a former version began it does not say how many there were before.
     former = msgspec.structs.replace(join, before=None)
     assert former.with_answer(replies[0]).with_answer(replies[1]).onward.compensations == UNDO[:1]
+
+
+def test_what_a_branch_did_that_answers_after_the_time_of_its_join_is_undone() -> None:
+    calls = calls_at("A", "A.stage1")
+    reply = decode(encode(booked_twice(calls)[0]))
+    (undone,) = too_late(reply, NOW_US)
+    assert (undone.envelope.call, undone.envelope.to, undone.envelope.stack) == (Call.COMPENSATE, UNDO[0].to, ())
+    assert (undone.envelope.join, undone.envelope.key) == ("", "")
+    # A branch that failed late did something, too.
+    request = calls.outgoing[0].envelope
+    (failure,) = consequences(msgspec.structs.replace(request, compensations=UNDO[:2]), "no seat", NOW_US)
+    (undone,) = too_late(failure.envelope, NOW_US)
+    assert (undone.envelope.to, undone.envelope.failure) == (UNDO[1].to, "")
+
+
+def test_nothing_is_undone_of_an_answer_that_was_used_or_did_nothing() -> None:
+    first, _, _, alarm = joined(timeout_ms=50)
+    assert too_late(answer(first, 3), NOW_US) == []
+    assert too_late(msgspec.structs.replace(alarm.envelope, compensations=UNDO), NOW_US) == []
+    # A join that waits for ever misses no answer: one that finds it gone came twice.
+    first, _, _ = joined()
+    assert too_late(msgspec.structs.replace(answer(first, 3), compensations=UNDO), NOW_US) == []
 
 
 def test_a_join_of_nothing_is_refused() -> None:

@@ -114,6 +114,34 @@ def test_a_join_times_out_in_virtual_time() -> None:
     assert total == {"tea": "here", "milk": "no answer came in time"}
 
 
+def test_what_a_branch_did_is_undone_if_its_join_has_ended_without_it() -> None:
+    flows = Flows("amqp://nobody")
+    trip = flows.endpoint("Trip")
+
+    @trip.stage
+    def book(context: Context[None], place: str) -> None:
+        context.compensate_with("Seat.release", "the train")
+        context.request_all({"seat": Request("Seat.book", place)}, timeout_s=60, partial=True)
+
+    @trip.last_stage
+    def booked(context: Context[None], answers: Answers) -> list[str]:
+        return list(answers.answers)
+
+    slow = flows.endpoint("Seat.book")
+
+    @slow.stage
+    def ask(context: Context[None], place: str) -> None:
+        context.compensate_with("Seat.release", place)
+        context.next(place, delay_ms=90_000)
+
+    slow.last_stage(last)
+    with FlowHarness(flows) as harness:
+        released = harness.mock("Seat.release", lambda place: None)
+        assert harness.request("Trip", "Rome", timeout_s=60) == []
+        harness.advance(60)
+    assert released.requests == ["Rome"]
+
+
 def never(context: Context[None], data: str) -> None:
     """A stage that asks for nothing: its flow ends without a reply."""
 

@@ -239,6 +239,7 @@ class Calls:
             join=frame.join if frame else "",
             key=frame.key if frame else "",
             undoing=incoming.undoes,
+            before=frame.before if frame else None,
         )
         self.outgoing.append(Outgoing(envelope, frame.reach if frame else reach, delay_ms=delay_ms))
 

@@ -69,6 +69,7 @@ class Frame(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
         join: which join the reply is an answer to, empty for none (`joins.py`).
         key: under which name the join keeps the answer.
         instead: what it gets instead of the reply: it does not wait for an answer but for its turn (`failing.py`).
+        before: how many compensations the flow had before the join, if that ends without answers that are late.
     """
 
     to: str
@@ -77,6 +78,7 @@ class Frame(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
     join: str = ""
     key: str = ""
     instead: Saved | None = None
+    before: int | None = None
 
 
 class Hop(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
@@ -134,6 +136,7 @@ class Envelope(msgspec.Struct, gc=False, frozen=True, omit_defaults=True, kw_onl
         join, key: of an answer to a join, which of its answers this is (`Frame`).
         failure: why the flow failed, for who waits for its reply.
         undoing: whether it came of a compensation, which goes on in a flow that was cancelled.
+        before: of an answer to a join, how many of its compensations are not of its branch (`Frame`).
     """
 
     format: int = FORMAT
@@ -161,6 +164,7 @@ class Envelope(msgspec.Struct, gc=False, frozen=True, omit_defaults=True, kw_onl
     key: str = ""
     failure: str = ""
     undoing: bool = False
+    before: int | None = None
 
     @property
     def undoes(self) -> bool:

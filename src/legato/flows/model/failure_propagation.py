@@ -45,6 +45,7 @@ def _notice(envelope: Envelope, waiting: Frame, reason: str, now_us: int) -> Out
         stack=below,
         join=waiting.join,
         key=waiting.key,
+        before=waiting.before,
         failure=reason,
         compensations=envelope.compensations,
     )

@@ -10,7 +10,7 @@ import msgspec
 from legato.errors import FlowError
 from legato.flows.model.calls import Calls, derived_id, longer
 from legato.flows.model.envelope import Call, Envelope, Frame, Hop, Outgoing, Reach, Saved
-from legato.flows.model.failure_propagation import consequences
+from legato.flows.model.failure_propagation import compensating, consequences
 from legato.flows.model.payloads import from_json, to_json
 
 
@@ -131,7 +131,8 @@ def begin_join(
     before = len(calls.compensations)
     join_id = calls.next_message_id()
     for key, (endpoint, data) in requests.items():
-        calls.request(endpoint, data, state, frame=Frame(to, reach=Reach.ANSWERS, join=join_id, key=key))
+        frame = Frame(to, reach=Reach.ANSWERS, join=join_id, key=key, before=before if timeout_ms else None)
+        calls.request(endpoint, data, state, frame=frame)
     incoming = calls.incoming
     number = incoming.number + 2
     onward = msgspec.structs.replace(
@@ -157,6 +158,18 @@ def begin_join(
     if timeout_ms:
         alarm = msgspec.structs.replace(onward, message_id=derived_id(join_id, 1), stack=(), join=join_id)
         calls.outgoing.append(Outgoing(alarm, Reach.ANSWERS, delay_ms=timeout_ms))
+
+
+def too_late(envelope: Envelope, now_us: int) -> list[Outgoing]:
+    """Messages to send because an answer came after the time of its join: what its branch did is undone.
+
+    Answers without that time do not say what their branch added, and come too late only if they come twice.
+    """
+    if not envelope.key or envelope.before is None:
+        return []
+    added = envelope.compensations[envelope.before :]
+    late = msgspec.structs.replace(envelope, compensations=added, join="", key="", failure="", before=None)
+    return compensating(late, now_us)
 
 
 def waiting(join: Join) -> Outgoing:

@@ -11,7 +11,7 @@ from legato.client import Message, MessageConsumer, Session
 from legato.errors import JMSError
 from legato.flows.model.definitions import Stage
 from legato.flows.model.envelope import Envelope, Outgoing, Reach
-from legato.flows.model.joins import Join, join_of, waiting
+from legato.flows.model.joins import Join, join_of, too_late, waiting
 from legato.flows.model.wire import ANSWERS_SUFFIX, JOIN, Sender, answers_queue_of, envelope_of, joined_queue_of
 from legato.flows.stages.batching import message_key
 from legato.flows.stages.failure_report import HOPELESS, Failure, log_failure
@@ -117,7 +117,14 @@ class JoinWorker(SessionWorker):
         """The join is complete, or a transaction that will be rolled back still has it: look again before saying so."""
         waits = int(envelope.properties.get(WAITS, "0")) + 1
         if waits > WAITS_MAX:
-            logger.info("Flow %s: an answer %r came too late for its join.", quoted(envelope.trace_id), envelope.key)
-            return []
+            undone = too_late(envelope, self._flows.clock.now_us())
+            if envelope.key:
+                logger.info(
+                    "Flow %s: an answer %r came too late for its join; compensations called: %d.",
+                    quoted(envelope.trace_id),
+                    envelope.key,
+                    len(undone),
+                )
+            return undone
         again = msgspec.structs.replace(envelope, properties={**envelope.properties, WAITS: str(waits)})
         return [Outgoing(again, Reach.ANSWERS, delay_ms=WAIT_MS)]
