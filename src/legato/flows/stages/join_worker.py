@@ -24,10 +24,11 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-WAITS = "legato_join_waits"
-WAITS_MAX = 60
-WAIT_MS = 2_000
-"""So often, and so long each time, an answer waits for a join that somebody else may be working on."""
+LOOKS = "legato_join_looks"
+WAITS_MS = (2_000, 4_000, 8_000, 16_000, 32_000, 64_000)
+"""So long, one after the other, an answer waits for a join that somebody else may be working on.
+
+Each look is a transaction, and most are of alarms of joins that are complete: they grow, two minutes in all."""
 
 
 def joins_of(stage_id: str) -> str:
@@ -115,8 +116,8 @@ class JoinWorker(SessionWorker):
 
     def _later(self, envelope: Envelope) -> list[Outgoing]:
         """The join is complete, or a transaction that will be rolled back still has it: look again before saying so."""
-        waits = int(envelope.properties.get(WAITS, "0")) + 1
-        if waits > WAITS_MAX:
+        looks = int(envelope.properties.get(LOOKS, "0"))
+        if looks >= len(WAITS_MS):
             undone = too_late(envelope, self._flows.clock.now_us())
             if envelope.key:
                 logger.info(
@@ -126,5 +127,5 @@ class JoinWorker(SessionWorker):
                     len(undone),
                 )
             return undone
-        again = msgspec.structs.replace(envelope, properties={**envelope.properties, WAITS: str(waits)})
-        return [Outgoing(again, Reach.ANSWERS, delay_ms=WAIT_MS)]
+        again = msgspec.structs.replace(envelope, properties={**envelope.properties, LOOKS: str(looks + 1)})
+        return [Outgoing(again, Reach.ANSWERS, delay_ms=WAITS_MS[looks])]
