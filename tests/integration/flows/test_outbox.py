@@ -179,6 +179,18 @@ def test_a_sweeper_sends_what_has_been_in_the_outbox_for_too_long_once_and_delet
     assert desk.rows() == []
 
 
+def test_what_is_sent_late_is_sent_in_the_order_in_which_it_was_put(desk: Desk) -> None:
+    """Ids of one run's messages are in no order."""
+    ids = [f"id{7 * number % 1_000:03}" for number in range(2 * CLAIMED_AT_ONCE_MAX)]
+    desk.put(*ids)
+    outbox, sweeper = desk.sweepers[0]
+    with desk.source.engine.connect() as connection:
+        assert [one.envelope.message_id for one in outbox.unsent(connection, ["cause"])] == ids
+    desk.clock.us += GRACE_US
+    sweeper.sweep()
+    assert [each for sent in desk.wire.sent for each in sent] == ids
+
+
 def test_what_one_sweeper_has_taken_is_no_other_ones_until_its_lease_ends(desk: Desk) -> None:
     """CONTRACT D12."""
     desk.put("a")

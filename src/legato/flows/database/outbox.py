@@ -65,9 +65,10 @@ class Outbox:
         Args:
             now_us: microseconds since 1970.
         """
+        # Their times say in which order they were put: their ids are in none.
         arguments = [
-            (one.envelope.message_id, cause_id, now_us, now_us + self._grace_us, encode_outgoing(one).decode())
-            for cause_id, one in rows
+            (one.envelope.message_id, cause_id, now_us + number, now_us + self._grace_us, encode_outgoing(one).decode())
+            for number, (cause_id, one) in enumerate(rows)
         ]
         if len(arguments) == 1:
             connection.exec_driver_sql(self._put, arguments[0])
@@ -100,7 +101,7 @@ class Outbox:
         """
         sql = (
             "UPDATE legato_outbox SET due_us = ?, attempts = attempts + 1 WHERE message_id IN (SELECT message_id FROM "
-            f"legato_outbox WHERE due_us <= ? ORDER BY due_us LIMIT ?{self._skip_locked}) "
+            f"legato_outbox WHERE due_us <= ? ORDER BY due_us, at_us LIMIT ?{self._skip_locked}) "
             "RETURNING at_us, message_id, outgoing, attempts"
         )
         found = connection.exec_driver_sql(self._dialect(sql), (now_us + lease_us, now_us, count_max)).all()
