@@ -6,8 +6,11 @@ import re
 from typing import Any
 from xml.etree import ElementTree
 
+from legato.flows.model.definitions import Policy
+from legato.flows.model.envelope import Outgoing, Reach
 from legato.flows.stages.introspection_page import edges, graph, layout, page
-from legato.flows.stages.stage_health import Meter
+from legato.flows.stages.stage_health import Meter, StageHealth
+from tests.unit.flows.making import NOW_US, envelope_to
 
 
 def stage(name: str, **more: Any) -> dict[str, Any]:
@@ -55,3 +58,11 @@ def test_a_meter_tells_the_rate_of_the_last_seconds_and_means_that_follow() -> N
     assert meter.per_s(20_000_000) == 5.0
     assert meter.per_s(100_000_000) == 0.0
     assert (meter.runs, round(meter.in_stage_s, 6), round(meter.in_queue_s, 6)) == (100, 0.002, 0.001)
+
+
+def test_replies_to_futures_are_counted_together_whatever_their_addresses() -> None:
+    """Each connection of a client has one: there was a counter for each."""
+    health = StageHealth(Policy())
+    sent = [Outgoing(envelope_to(f"temporary:{number}"), Reach.ADDRESS) for number in range(3)]
+    health.succeeded([], [*sent, Outgoing(envelope_to("Prices.of"))], NOW_US, NOW_US)
+    assert health.meter.calls == {"(replies to futures)": 3, "Prices.of": 1}

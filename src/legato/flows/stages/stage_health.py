@@ -10,13 +10,15 @@ from dataclasses import dataclass, field
 from legato.flows.model.attempts import Attempts, Failing, Verdict
 from legato.flows.model.circuit import Circuit, State
 from legato.flows.model.definitions import Policy
-from legato.flows.model.envelope import Envelope, Outgoing
+from legato.flows.model.envelope import Envelope, Outgoing, Reach
 from legato.flows.stages.failure_report import Failure
 
 CONDEMNED_MAX = 1_000
 WEIGHT_OF_LATEST = 0.1
 """In means that follow the times."""
 RATE_WINDOW_S = 10
+FUTURES = "(replies to futures)"
+"""Whom these are for has a name for each connection of a client: they are counted together, as in an audit."""
 
 
 @dataclass
@@ -111,7 +113,7 @@ class StageHealth:
                 meter.ran((begun_us - envelope.sent_us) / 1e6, (now_us - begun_us) / 1e6, now_us)
                 meter.callers[envelope.sender] += 1
             for one in outgoing:
-                meter.calls[one.envelope.to] += 1
+                meter.calls[FUTURES if one.reach is Reach.ADDRESS else one.envelope.to] += 1
             return self.circuit.succeeded()
 
     def failed(
