@@ -14,10 +14,12 @@ from legato.core.facts import DuplicateDropped, LogRecord, MessageConsumed
 from legato.errors import ConfigError, StoreCorruptError
 from legato.spark.auditor.audit import audit
 from legato.spark.ledger.compaction import compact
-from legato.spark.ledger.segments import SegmentSpan, exported_through, segments_of, write_segment
+from legato.spark.ledger.segments import SegmentSpan, exported_through, segments_of, why_incomplete, write_segment
 from legato.spark.ledger.trimming import trim, trim_of, trimmed_of
 from legato.spark.report.audit_terminal import print_audit
 from legato.spark.result import POSITIONS_MISSING, AuditResult
+from legato.spark.tables.coverage import complaints_of, trimmed_commits, trimmings_of
+from legato.spark.tables.ledger_tables import LedgerTables
 from tests.spark.history import WAITING, history, news_history
 
 ALL = 1 << 62
@@ -201,3 +203,31 @@ def test_the_command_asks_and_can_be_tried(tmp_path: Path) -> None:
 
 def test_lengths_of_time_are_read() -> None:
     assert [seconds_of(text) for text in ("30d", "12 h", "90m", "1.5w")] == [2_592_000, 43_200, 5400, 907_200]
+
+
+def test_tables_say_what_was_trimmed_before_they_took_it_over(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It counted as taken over; what waited for it stayed open."""
+    monkeypatch.setattr(LedgerTables, "write_views", lambda _: None)
+    ledger, tables = tmp_path / "ledger", tmp_path / "tables"
+    ledger.mkdir()
+    numbered = list(enumerate(history(), 1))
+    write_segment(ledger, numbered[:6])
+    LedgerTables(spark, str(ledger), tables).run_once()
+    assert trimmings_of(tables) == []
+    assert why_incomplete(ledger) == ""
+    write_segment(ledger, numbered[6:9])
+    write_segment(ledger, numbered[9:])
+    assert trim(ledger, ALL)
+    LedgerTables(spark, str(ledger), tables).run_once()
+    assert complaints_of(tables) == []
+    assert trimmed_commits(tables) == [SegmentSpan(7, 9)]
+    assert "trimmed through commit 9" in why_incomplete(ledger)
+    monkeypatch.setattr("legato.spark.runtime.session.start_session", lambda *_, **__: spark)
+    new = str(tmp_path / "new")
+    run = CliRunner().invoke(app, ["ledger", "run", str(ledger), new, "--once"])
+    assert run.exit_code == 0
+    assert "The tables begin after commit 9" in " ".join(run.stderr.split())
+    run = CliRunner().invoke(app, ["ledger", "run", str(ledger), str(tables), "--once"])
+    assert "Commits 7-9 were trimmed from the ledger before the tables took them over" in " ".join(run.stderr.split())

@@ -137,12 +137,15 @@ def _ledgers_and_tables(places: list[str], store: Path | None) -> tuple[str | di
 
 def _complain(tables: Path) -> bool:
     """Say so if the tables are not made of the whole log; whether that was so."""
-    from legato.spark.tables.coverage import complaints_of
+    from legato.spark.tables.coverage import complaints_of, trimmings_of
     from legato.spark.tables.united import groups_in
 
     groups = groups_in(tables)
     complaints = [f"group {name!r}: {each}" for name, path in groups.items() for each in complaints_of(path)]
     complaints += [] if groups else complaints_of(tables)
+    for name, path in (groups or {"": tables}).items():
+        for trimming in trimmings_of(path):
+            say(f"group {name!r}: {trimming}" if name else trimming, err=True, fg=typer.colors.YELLOW)
     for complaint in complaints:
         say(f"✗ {complaint}", err=True, fg=typer.colors.RED, bold=True)
     return bool(complaints)
@@ -325,12 +328,14 @@ def _warn_of_gaps(ledger: Path) -> None:
 
 def _warn_of_tables(tables: Path) -> None:
     from legato.spark.query.made_tables import facts_not_kept, is_made
-    from legato.spark.tables.coverage import missing_commits
+    from legato.spark.tables.coverage import missing_commits, trimmings_of
 
     if not is_made(tables):
         return
     if why := facts_not_kept(tables):
         say(f"Incomplete: {why}", err=True)
+    for trimming in trimmings_of(tables):
+        say(f"Incomplete: {trimming}", err=True)
     if missing := ", ".join(f"{span.first}-{span.last}" for span in missing_commits(tables)):
         say(
             f"Incomplete: {tables} was made without commits {missing}, whose segments were missing: bring them back "

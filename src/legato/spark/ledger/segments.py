@@ -209,11 +209,16 @@ def _advice(place: Path) -> str:
 def why_incomplete(ledger: Path) -> str:
     """What a reader of a ledger in which commits are missing has to know; empty if none is.
 
-    By the names of the segments, of which none is opened.
+    By the names of the segments, of which none is opened but the first: it says whether the log was trimmed.
     """
     found = live(spans(ledger))
     missing = gaps(found)
     said: list[str] = []
+    if found and found[0].first == 1 and _is_trimmed(ledger / found[0].file_name):
+        said.append(
+            f"The ledger in {ledger} was trimmed through commit {found[0].last}: of what was before, only what waited "
+            "then is counted."
+        )
     if missing and missing[0].first == 1:
         said.append(f"The ledger in {ledger} begins with commit {found[0].first}: what was before is not counted.")
         del missing[0]
@@ -224,6 +229,13 @@ def why_incomplete(ledger: Path) -> str:
             "segments back from a copy."
         )
     return " ".join(said)
+
+
+def _is_trimmed(segment: Path) -> bool:
+    try:
+        return trimmed_by(segment) is not None
+    except (OSError, pa.ArrowException):
+        return False  # Who reads it says what is wrong with it.
 
 
 _WHERE_LEDGERS_ARE = (

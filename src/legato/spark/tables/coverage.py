@@ -1,6 +1,7 @@
 """Coverage of the tables: which segments each portion was made of, and so which commits are missing.
 
 TABLES/coverage/batch=N.json        the first and last position of each segment of a portion
+TABLES/coverage/trimmed=N.json      those of which the ledger had only what its trimming left
 """
 
 import json
@@ -11,19 +12,30 @@ from pathlib import Path
 from legato.store.segment_names import SegmentSpan, gaps, span_of
 
 
-def note_coverage(tables: Path, batch: int, paths: Iterable[str]) -> None:
-    """Put on record of which segments a portion is made; what was noted of it before is replaced."""
+def note_coverage(tables: Path, batch: int, paths: Iterable[str], trimmed: Iterable[SegmentSpan] = ()) -> None:
+    """Put on record of which segments a portion is made; what was noted of it before is replaced.
+
+    Args:
+        trimmed: positions of which only what a trimming of the ledger left was there.
+    """
+    if left := sorted(trimmed):
+        _write(tables, f"trimmed={batch}.json", left)
+    spans = [span for path in paths if (span := span_of(path.rpartition("/")[2])) is not None]
+    _write(tables, f"batch={batch}.json", sorted(spans))
+
+
+def _write(tables: Path, name: str, spans: list[SegmentSpan]) -> None:
     directory = tables / "coverage"
     directory.mkdir(parents=True, exist_ok=True)
-    spans = [span for path in paths if (span := span_of(path.rpartition("/")[2])) is not None]
-    temporary = directory / f".batch={batch}.json"
-    temporary.write_text(json.dumps(sorted(spans)))
-    os.replace(temporary, directory / f"batch={batch}.json")
+    temporary = directory / f".{name}"
+    temporary.write_text(json.dumps(spans))
+    os.replace(temporary, directory / name)
 
 
 def forget_coverage(tables: Path, batch: int) -> None:
     """Take off the record of which segments a portion was made."""
-    (tables / "coverage" / f"batch={batch}.json").unlink(missing_ok=True)
+    for name in (f"batch={batch}.json", f"trimmed={batch}.json"):
+        (tables / "coverage" / name).unlink(missing_ok=True)
 
 
 def spans_before(tables: Path, batch: int) -> list[SegmentSpan]:
@@ -71,6 +83,25 @@ def missing_commits(tables: Path) -> list[SegmentSpan]:
         return []
     is_whole = (tables / "coverage" / "batch=0.json").exists()
     return gaps(spans, 1 if is_whole else spans[0].first)
+
+
+def trimmed_commits(tables: Path) -> list[SegmentSpan]:
+    """The positions of the log that were trimmed from the ledger before a portion was made of them."""
+    files = (tables / "coverage").glob("trimmed=*.json")
+    return sorted(SegmentSpan(*span) for file in files for span in json.loads(file.read_text()))
+
+
+def trimmings_of(tables: Path) -> list[str]:
+    """What to say of tables for which a part of the log was trimmed too early."""
+    return [
+        f"The tables begin after commit {span.last}, through which the ledger was trimmed: of what was before, they "
+        "have what waited then."
+        if span.first == 1
+        else f"Commits {span.first}-{span.last} were trimmed from the ledger before the tables took them over: what "
+        "happened in them is not counted, and messages that they consumed are open for ever. Make new tables in "
+        "another directory, and run legato ledger run before legato ledger trim."
+        for span in trimmed_commits(tables)
+    ]
 
 
 def complaints_of(tables: Path) -> list[str]:

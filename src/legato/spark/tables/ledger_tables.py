@@ -32,7 +32,7 @@ from pyspark.sql.types import IntegerType, StructField, StructType
 from legato.errors import ConfigError, StoreCorruptError
 from legato.spark.ledger.compaction import by_kind, read_rows
 from legato.spark.ledger.fact_frames import read_segments
-from legato.spark.ledger.segments import being_read, live, refuse_unreadable, write_rows
+from legato.spark.ledger.segments import being_read, live, refuse_unreadable, trimmed_by, write_rows
 from legato.spark.runtime.session import SMALL_QUERY_SETTINGS, on, session_like
 from legato.spark.runtime.thresholds import INTERPRET_TABLES_BYTES_MAX
 from legato.spark.summaries import silver_writer
@@ -177,8 +177,9 @@ class LedgerTables:
         shutil.rmtree(self._tables / _CUT, ignore_errors=True)
 
     def _take_over_paths(self, paths: list[str], batch: int) -> None:
+        trimmed: list[SegmentSpan] = []
         if files := _files(paths):
-            paths = self._not_taken_over(files, batch)
+            paths, trimmed = self._not_taken_over(files, batch)
         self._refuse_unreadable(paths)
         if self._delta and delta.committed(self._tables / "silver") >= batch:
             return
@@ -190,7 +191,7 @@ class LedgerTables:
             of_facts = pool.submit(self._write_facts, paths, batch)
             self._write_messages(paths, batch)
             of_facts.result()
-        note_coverage(self._tables, batch, paths)
+        note_coverage(self._tables, batch, paths, trimmed)
         if flow_tables.any_flows(self._tables, batch):
             facts = read_segments(self._spark, paths)
             silver = self._silver(self._spark, batch)
@@ -212,22 +213,29 @@ class LedgerTables:
                 shutil.rmtree(written)
         forget_coverage(self._tables, batch)
 
-    def _not_taken_over(self, files: Sequence[Path], batch: int) -> list[str]:
+    def _not_taken_over(self, files: Sequence[Path], batch: int) -> tuple[list[str], list[SegmentSpan]]:
         """The files, without what earlier portions have: a compacted segment may hold that again, under a new name.
 
         What is gone meanwhile is in a compacted segment, which is new to Spark too.
+
+        Returns:
+            Their paths, and the positions in them of which only what a trimming left is there.
         """
         taken = spans_before(self._tables, batch)
         found = {span: file for file in files if file.exists() and (span := span_of(file.name)) is not None}
         paths: list[str] = []
+        trimmed: list[SegmentSpan] = []
         for span in live(found):
             left = without(span, taken)
+            if left and span.first == 1:
+                self._refuse_unreadable([_spark_path(found[span])])
+                trimmed = left if trimmed_by(found[span]) is not None else []
             if left == [span]:
                 paths.append(_spark_path(found[span]))
             elif left:
                 self._refuse_unreadable([_spark_path(found[span])])
                 paths += [_spark_path(self._cut(found[span], part)) for part in left]
-        return paths
+        return paths, trimmed
 
     def _cut(self, file: Path, span: SegmentSpan) -> Path:
         """Some positions of a segment, as a segment."""
