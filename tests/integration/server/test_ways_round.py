@@ -118,6 +118,16 @@ def test_a_subscription_shared_by_all_is_not_ended_by_who_may_not_receive_from_i
     see_that_it_waits(ann)
 
 
+def test_who_may_not_receive_from_a_subscription_is_not_told_what_a_stream_selects_of_it(login: Login) -> None:
+    """The permission was looked at behind the stream, whose refusal names its selector."""
+    ann, bob = Manager(login("ann")), login("bob")
+    opened: dict[str, Any] = {"subscription": "read", "address": "salaries.raised", "topic": True}
+    assert ann.ask("open", "", "assignment", **opened, selector="raise > 900")[0] == 200
+    with pytest.raises(Refused, match="lacks a permission: receive") as refused:
+        subscribe(bob, "public.news", "read|global")
+    assert "900" not in str(refused.value)
+
+
 def test_an_assignment_does_not_replace_a_subscription_that_its_user_may_not_read(login: Login) -> None:
     ann, bob = login("ann"), Manager(login("bob"))
     waiting_for_all(ann)

@@ -59,13 +59,15 @@ class SubscriptionLinks:
         if wanted.durable or wanted.shared:
             given = plain_name(link.name, shared=wanted.shared)
             self._names.check(given, "a subscription", lambda: self._is_known(wanted.stored))
-            if wanted.stored == durable_of_all(given):
-                demand_unread(self._broker, given, topic, filters.selector)
         former = self._broker.subscriptions.find(wanted.stored)
         if former is None:
             peer.holdings.create()
-        elif former.topic is not topic:
-            self._demand_of_all(peer, former)
+        else:
+            if former.topic is not topic:
+                self._demand_of_all(peer, former)
+            name = plain_name(link.name, shared=wanted.shared)
+            if wanted.stored == durable_of_all(name):
+                demand_unread(self._broker, name, topic, filters.selector)
         self._consumers.steal(peer, link, wanted.stored)
         subscription = self._broker.subscriptions.subscribe(
             topic,
