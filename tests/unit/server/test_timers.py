@@ -114,6 +114,28 @@ def test_a_delivery_that_is_new_is_not_taken_back_with_those_that_are_late() -> 
     assert [message.count for message in messages] == [1, 0, 0]
 
 
+def test_what_a_client_may_have_shown_before_what_it_reported_is_redelivered_as_seen() -> None:
+    """Promise 4: of a lump only the newest message is reported; those before it came to others as first deliveries."""
+    s, works, seen = Scenario(), Works(), list[Any]()
+    s.publish("q", b"1", b"2", b"3")
+    consumer = s.consumer("q", 3, exact=True)
+    consumer.port = Port()
+    s.present(consumer, 3)
+    review = review_of(s, peers_of([consumer]), works, seen, Timeouts(acknowledgement_timeout_s=1))
+    review.review(s.now_us)
+    list(works.pop())
+    s.now_us += 2_000_000
+    review.review(s.now_us)
+    list(works.pop())
+    s.run()
+    again = s.in_hand(s.consumer("q", 3, exact=True))
+    assert [(message.seq, message.count, message.flagged) for message in again] == [
+        (1, 0, True),
+        (2, 0, True),
+        (3, 1, False),
+    ]
+
+
 class LoopWithoutTime:
     """Timers of it never come."""
 

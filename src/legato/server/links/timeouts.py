@@ -161,6 +161,8 @@ class TimeoutReview:
                 text = f"not acknowledged within {timeout_s:g} s"
                 self._broker.settlement.modify(consumer, message, failed=True, undeliverable_here=False, text=text)
             else:
+                # Not reported is not unseen: of a lump only the newest is, and a report may be on its way (promise 4).
+                message.flagged = True
                 self._broker.settlement.release(consumer, message)
             yield
         self._broker.dispatcher.dispatch_returned(self._now_us())
