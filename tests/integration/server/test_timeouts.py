@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import json
+import socket
 import time
 from collections.abc import Callable
 
 import pytest
 
 from legato.amqp import names
-from legato.amqp.engine.events import Disposition
+from legato.amqp.codec.message import decode_message
+from legato.amqp.engine.events import Disposition, TransferPart
 from legato.amqp.engine.link import Receiver
 from legato.amqp.engine.outcomes import ACCEPTED, Rejected
 from legato.client import ConnectionFactory
 from legato.errors import TransactionRolledBackError
 from tests.integration.server.conftest import Connect
 from tests.support.amqp_peer import WAIT_S, AmqpPeer, data_of, text
+from tests.support.large import MIB, receive_large, send_large, streaming_receiver
 from tests.support.monitored import until
 from tests.support.server import Server
 
@@ -77,6 +80,29 @@ def test_who_acknowledges_in_time_loses_nothing(connect: Connect) -> None:
         link.settle(transfer.delivery, ACCEPTED)
         peer.flush()
         assert data_of(transfer) == b"%d" % number
+
+
+def test_what_is_taken_back_while_it_waits_behind_a_large_message_is_not_sent_any_more(connect: Connect) -> None:
+    """It came to the one, as a first delivery, after another one had accepted it; and its delivery had counted as
+    failed before it began."""
+    stuck, other = connect("stuck"), connect("other")
+    stuck.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 16)
+    sender = other.sender("patient.4")
+    send_large(other, sender, 20 * MIB)
+    other.send(sender, text(b"behind"))
+    first = streaming_receiver(stuck, "patient.4", 2)
+    stuck.events.insert(0, stuck.expect(TransferPart))
+    link = streaming_receiver(other, "patient.4", 2)
+    link.settle(receive_large(other, link).delivery, ACCEPTED)
+    behind = other.transfer()
+    assert data_of(behind) == b"behind"
+    assert not decode_message(behind.data).header.delivery_count
+    assert settled(other, link, behind.delivery) == ACCEPTED
+    link.close()
+    receive_large(stuck, first)
+    # The credit for it is there for the next one.
+    other.send(sender, text(b"next"))
+    assert data_of(stuck.transfer()) == b"next"
 
 
 def test_a_transaction_that_lasts_too_long_is_rolled_back_and_its_client_hears_of_it(broker: Server) -> None:

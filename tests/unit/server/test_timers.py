@@ -120,6 +120,8 @@ def test_what_a_client_may_have_shown_before_what_it_reported_is_redelivered_as_
     s.publish("q", b"1", b"2", b"3")
     consumer = s.consumer("q", 3, exact=True)
     consumer.port = Port()
+    for handle, message in enumerate(s.in_hand(consumer), 7):
+        message.handle = handle
     s.present(consumer, 3)
     review = review_of(s, peers_of([consumer]), works, seen, Timeouts(acknowledgement_timeout_s=1))
     review.review(s.now_us)

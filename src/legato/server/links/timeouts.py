@@ -32,7 +32,8 @@ class _Watched:
 
     def __init__(self) -> None:
         self.since_us: dict[int, int] = {}
-        """Since when deliveries are not settled, by their handles: as the first review found them."""
+        """Since when deliveries are not settled, as the first review found them: by their handles, and messages that
+        are not sent yet by their numbers, negative."""
         self.head = 0
         """The oldest delivery."""
         self.head_us = 0
@@ -139,12 +140,12 @@ class TimeoutReview:
     def _take_back(self, consumer: Consumer, seen: _Watched, timeout_s: float, now_us: int) -> Iterator[None]:
         """Take back what was delivered before, if the consumer does not go on with it."""
         before = seen.since_us
-        seen.since_us = {message.handle: before.get(message.handle, now_us) for message in consumer.unsettled.values()}
+        seen.since_us = {key: before.get(key, now_us) for key in map(_key, consumer.unsettled.values())}
         latest_us = now_us - timeout_s * 1_000_000
         overdue = [
             (message, message.handle)
             for message in consumer.unsettled.values()
-            if seen.since_us[message.handle] <= latest_us
+            if seen.since_us[_key(message)] <= latest_us
         ]
         # What a client has only fetched ahead is not late as long as its application goes on.
         if not any(self._counts(consumer, message) for message, _ in overdue):
@@ -162,7 +163,7 @@ class TimeoutReview:
                 self._broker.settlement.modify(consumer, message, failed=True, undeliverable_here=False, text=text)
             else:
                 # Not reported is not unseen: of a lump only the newest is, and a report may be on its way (promise 4).
-                message.flagged = True
+                message.flagged = message.flagged or bool(handle)
                 self._broker.settlement.release(consumer, message)
             yield
         self._broker.dispatcher.dispatch_returned(self._now_us())
@@ -175,7 +176,7 @@ class TimeoutReview:
         )
 
     def _counts(self, consumer: Consumer, message: Message) -> bool:
-        return message.presented or not consumer.reports_presented
+        return message.presented or bool(message.handle and not consumer.reports_presented)
 
     def _shortest_s(self, peer: Peer) -> float:
         """No transaction of this peer is due sooner; 0 if none is at all."""
@@ -206,6 +207,11 @@ class TimeoutReview:
             log.warning("! a transaction of %a is rolled back: it was open for %g s", peer.container, timeout_s)
             self._broker.transactions.roll_back(transaction, "timeout")
             self._broker.dispatcher.dispatch_returned(now_us)
+
+
+def _key(message: Message) -> int:
+    """Tells a delivery from all others to its consumer; it has no handle before it has begun."""
+    return message.handle or -message.seq
 
 
 def _timeouts_of_addresses(transaction: Transaction) -> set[float]:

@@ -197,7 +197,7 @@ class Executor:
             message.body = None
             parcel = Parcel(data, _TAG(message.seq), message)
             if outlet.settled:
-                parcel.message = None
+                parcel.message, message.handle = None, 0
                 parcel.sent = partial(self._broker.settlement.acknowledge, consumer, message, confirm=False)
             self.streams.send(consumer, parcel)
 

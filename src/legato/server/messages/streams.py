@@ -50,6 +50,8 @@ class Stream:
         self.waiting: deque[Parcel] = deque()
         self.drain = False
         """The receiver is to be told that this was all."""
+        self.credit_left = 0
+        """Of what it was granted for messages that were not sent."""
         self.begin(parcel, stub)
 
     def begin(self, parcel: Parcel, stub: Stub) -> None:
@@ -104,6 +106,8 @@ class Streams:
         link: Sender = receiver.port.link
         stream = self._running.get(link)
         if stream is not None:
+            if parcel.message is not None:
+                parcel.message.handle = 0
             stream.waiting.append(parcel)
             link.reserved += 1
             link.credit -= 1
@@ -156,6 +160,10 @@ class Streams:
             parcel = stream.waiting.popleft()
             link.reserved -= 1
             link.credit += 1
+            if parcel.message is not None and parcel.message.consumer is not stream.receiver:
+                # It was taken back meanwhile, and may be another's by now.
+                stream.credit_left += 1
+                continue
             stub = read_stub(parcel.data)
             if stub is not None:
                 stream.begin(parcel, stub)
@@ -163,8 +171,12 @@ class Streams:
             _send_whole(link, parcel)
         del self._running[link]
         if not link.closed:
-            if stream.drain and not stream.receiver.credit:  # else it was granted since, and is the broker's to use
+            receiver = stream.receiver
+            if stream.drain and not receiver.credit:  # else it was granted since, and is the broker's to use
                 link.drained()
+            elif stream.credit_left and isinstance(receiver, Consumer):
+                credit = receiver.credit + stream.credit_left
+                self._broker.receivers.flow(receiver, credit, receiver.draining, self._broker.now_us)
             stream.peer.flush()
             if not stream.peer.paused:
                 self._unblock(stream.receiver)
