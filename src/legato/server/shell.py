@@ -120,6 +120,9 @@ class Peer(Protocol):
     def end(self) -> None:
         """The AMQP connection is over: write what is left, then close the socket and free the engine."""
 
+    def fail(self, error: Exception) -> None:
+        """What it sent led to an error that nobody expected: it is cut off, outside of what others have asked for."""
+
     def part(self) -> None:
         """Like `end`, but leave the closing to the client, as far as TLS allows."""
 

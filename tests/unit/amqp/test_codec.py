@@ -134,6 +134,51 @@ def test_we_read_what_the_engine_writes(value: Any) -> None:
         lib.pn_data_free(data)
 
 
+@pytest.mark.parametrize(
+    "value",
+    [
+        *(Decimal(bytes(range(length))) for length in (4, 8, 16)),
+        *(Array([Decimal(bytes(length)), Decimal(b"\x01" * length)]) for length in (4, 8, 16)),
+        Array([None, None]),
+        Array([[1, "x"], [2]]),
+        Array([{"a": 1}, {}]),
+        Array([Array([1, 2]), Array([3])]),
+    ],
+    ids=repr,
+)
+def test_what_the_engine_reads_it_writes(value: Any) -> None:
+    """A broker echoes what a client says of its source."""
+    data, again = lib.pn_data(0), lib.pn_data(0)
+    try:
+        pndata.put(data, value)
+        _, encoded = cproton.pn_data_encode(data, lib.pn_data_encoded_size(data))
+        assert cproton.pn_data_decode(again, encoded) == len(encoded)
+        assert typed(pndata.read(again)) == typed(value)
+    finally:
+        lib.pn_data_free(data)
+        lib.pn_data_free(again)
+
+
+def test_a_key_that_is_no_symbol_is_written_as_it_was_read() -> None:
+    data = lib.pn_data(0)
+    try:
+        pndata.put(data, {"\u00e9": 1, Symbol("s"): 2})
+        read = pndata.read_map(data)
+        pndata.write_map(data, read)
+        assert pndata.read_map(data) == read == {"\u00e9": 1, "s": 2}
+    finally:
+        lib.pn_data_free(data)
+
+
+def test_a_capability_that_is_no_symbol_is_none() -> None:
+    data = lib.pn_data(0)
+    try:
+        pndata.put(data, ["\u00e9", "queue"])
+        assert pndata.read_symbols(data) == ["queue"]
+    finally:
+        lib.pn_data_free(data)
+
+
 @given(values, st.data())
 def test_a_value_that_is_cut_off_is_an_error(value: Any, data: st.DataObject) -> None:
     encoded = encode_value(value)

@@ -110,6 +110,27 @@ def test_it_is_stored_at_once_when_somebody_waits_for_all_that_came_before() -> 
     tell(story)
 
 
+def test_an_answer_that_cannot_be_given_costs_its_peer_its_connection_and_nobody_else_an_answer() -> None:
+    """Who waited for the same commit was never told."""
+
+    async def story(s: Serving, message: Message) -> None:
+        s.acknowledge(message)
+        told: list[str] = []
+        other = Peer(s.service)
+
+        def fail() -> None:
+            raise OverflowError("int too big to convert")
+
+        s.service.when_durable(s.peer, fail)
+        s.service.when_durable(other, lambda: told.append("other"))
+        await s.idle()
+        assert told == ["other"]
+        assert s.service.internal_errors == 1
+        assert (s.peer.ended, other.ended) == (True, False)
+
+    tell(story)
+
+
 def test_it_is_stored_at_once_when_the_service_ends() -> None:
     async def story(s: Serving, message: Message) -> None:
         s.acknowledge(message)

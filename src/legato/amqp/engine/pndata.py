@@ -189,17 +189,26 @@ def read_map(data: Any) -> dict[str, Any]:
 
 
 def read_symbols(data: Any) -> list[str]:
-    """Read capabilities, which peers write as one symbol or as an array of them (AMQP 1.4: multiple)."""
+    """Read capabilities, which peers write as one symbol or as an array of them (AMQP 1.4: multiple); what is none is
+    left out."""
     value = read(data)
     if isinstance(value, str):
-        return [str(value)]
+        value = [value]
     if isinstance(value, list):
-        return [str(item) for item in value if isinstance(item, str)]
+        return [str(item) for item in value if isinstance(item, str) and item.isascii()]
     return []
 
 
 def _put_bytes(put: Callable[[Any, Any], int], data: Any, raw: bytes) -> None:
     put(data, (len(raw), ffi.from_buffer(raw)))
+
+
+def _put_decimal(data: Any, value: Decimal) -> None:
+    if len(value) == 16:
+        cproton.pn_data_put_decimal128(data, value)
+    else:
+        put_decimal = lib.pn_data_put_decimal32 if len(value) == 4 else lib.pn_data_put_decimal64
+        put_decimal(data, int.from_bytes(value, "big"))
 
 
 _WRITERS: dict[type, Callable[[Any, Any], Any]] = {
@@ -221,9 +230,15 @@ _WRITERS: dict[type, Callable[[Any, Any], Any]] = {
     bytes: lambda data, value: _put_bytes(lib.pn_data_put_binary, data, value),
     str: lambda data, value: _put_bytes(lib.pn_data_put_string, data, value.encode("utf-8")),
     Symbol: lambda data, value: _put_bytes(lib.pn_data_put_symbol, data, value.encode("ascii")),
+    Decimal: lambda data, value: _put_decimal(data, value),
 }
 
+_DECIMALS: dict[int, int] = {4: lib.PN_DECIMAL32, 8: lib.PN_DECIMAL64, 16: lib.PN_DECIMAL128}
 _ARRAY_TYPES: dict[type, int] = {
+    type(None): lib.PN_NULL,
+    list: lib.PN_LIST,
+    dict: lib.PN_MAP,
+    Array: lib.PN_ARRAY,
     bool: lib.PN_BOOL,
     UByte: lib.PN_UBYTE,
     Byte: lib.PN_BYTE,
@@ -244,6 +259,13 @@ _ARRAY_TYPES: dict[type, int] = {
 }
 
 
+def _array_type(array: Array) -> int:
+    if not array:
+        return _ARRAY_TYPES[Symbol]
+    first = array[0]
+    return _DECIMALS[len(first)] if type(first) is Decimal else _ARRAY_TYPES[type(first)]
+
+
 def put(data: Any, value: Any) -> None:
     """Append `value` to `data`; raises TypeError for a Python type without an AMQP one."""
     writer = _WRITERS.get(type(value))
@@ -253,7 +275,7 @@ def put(data: Any, value: Any) -> None:
         lib.pn_data_put_described(data)
         _put_inside(data, (value.descriptor, value.value))
     elif isinstance(value, Array):
-        lib.pn_data_put_array(data, False, _ARRAY_TYPES[type(value[0])] if value else lib.PN_SYMBOL)
+        lib.pn_data_put_array(data, False, _array_type(value))
         _put_inside(data, value)
     elif isinstance(value, Mapping):
         lib.pn_data_put_map(data)
@@ -273,10 +295,13 @@ def _put_inside(data: Any, values: Sequence[Any]) -> None:
 
 
 def write_map(data: Any, items: Mapping[str, Any]) -> None:
-    """Replace `data` by a map with symbol keys; by nothing if `items` is empty."""
+    """Replace `data` by a map with symbol keys; by nothing if `items` is empty.
+
+    A key that is no symbol, which a peer wrote as a string, is written as one: whoever echoes it cannot choose.
+    """
     lib.pn_data_clear(data)
     if items:
-        put(data, {Symbol(key): value for key, value in items.items()})
+        put(data, {Symbol(key) if key.isascii() else key: value for key, value in items.items()})
 
 
 def write_symbols(data: Any, names: Sequence[str]) -> None:

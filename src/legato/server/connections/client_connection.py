@@ -308,10 +308,10 @@ class Peer(asyncio.Protocol):
             self._handle(events)
             self._note_usage(began_ms)
         except Exception as error:
-            self._fail(error)
+            self.fail(error)
 
-    def _fail(self, error: Exception) -> None:
-        """What the peer sent led to an error that nobody expected."""
+    def fail(self, error: Exception) -> None:
+        """See `shell.Peer`."""
         # Where another broker has claimed the store, that is why: what this one knows of it is not true any more.
         if self._service.may_serve(look=True):
             self._cut_off(error)
@@ -401,7 +401,7 @@ class Peer(asyncio.Protocol):
             self._hold_login(False)
             data = self._negotiate(sasl)
         except Exception as error:
-            self._fail(error)
+            self.fail(error)
             return
         if data:
             self.data_received(data)
@@ -483,7 +483,7 @@ class Peer(asyncio.Protocol):
         try:
             self._handle(received())
         except Exception as error:
-            self._fail(error)
+            self.fail(error)
         if spent_ms := self._note_usage(began_ms):
             self._service.turns.took(spent_ms)
 

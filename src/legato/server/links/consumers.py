@@ -23,6 +23,8 @@ from legato.server.storage.fault_injection import pass_claim
 
 _STEAL_US = 1_000_000
 """What a stolen link had is kept for its thief, who attaches in the same breath."""
+_SEQ_MAX = 2**63 - 1
+"""No message has a greater number: what is claimed beyond that can neither be there nor be answered."""
 
 
 class Consumers:
@@ -140,7 +142,9 @@ class Consumers:
 def _held_by(link: Sender) -> list[int]:
     """Messages that its application still holds, as plain numbers: the wire's own types stay outside."""
     value = link.remote_properties.get(names.HELD)
-    return [int(seq) for seq in value if isinstance(seq, int)] if isinstance(value, list) else []
+    if not isinstance(value, list):
+        return []
+    return [int(seq) for seq in value if isinstance(seq, int) and 0 <= seq <= _SEQ_MAX]
 
 
 def _priority_of(link: Sender) -> int:

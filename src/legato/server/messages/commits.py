@@ -164,8 +164,13 @@ class Commits:
                 # Outcomes first: a link that is detached settles nothing any more.
                 self._executor.perform(self._broker.take_effects())
             for _, peer, then in due:
-                then()
-                self._shell.touch(peer)
+                try:
+                    then()
+                except Exception as error:
+                    # In a turn of its own: it costs this peer its connection, and nobody else an answer.
+                    self._loop.call_soon(peer.fail, error)
+                else:
+                    self._shell.touch(peer)
 
     def _written(self, batch: Batch, position: int | None, error: StoreError | None) -> None:
         self._loop.call_soon_threadsafe(self._done, batch, error)
