@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any, cast
+
+import pytest
 
 from legato.core.consumers import Consumer
 from legato.core.message import Message
@@ -34,14 +36,31 @@ def peers_of(consumers: list[Consumer]) -> list[Any]:
     return [SimpleNamespace(receivers={consumer}, slow_consumers=0, container="c", name="p") for consumer in consumers]
 
 
-def review_of(s: Scenario, peers: list[Any], works: Works, seen: list[Any], timeouts: Timeouts) -> TimeoutReview:
+def review_of(
+    s: Scenario,
+    peers: list[Any],
+    works: Works,
+    seen: list[Any],
+    timeouts: Timeouts,
+    of_day_us: Callable[[], int] | None = None,
+) -> TimeoutReview:
     """A review that notes the peers that it looks at."""
 
     def timeouts_of(peer: Any) -> Timeouts:
         seen.append(peer)
         return timeouts
 
-    return TimeoutReview(s.broker, peers, timeouts_of, lambda: 0.0, 60.0, works.append, works.append, lambda: s.now_us)
+    return TimeoutReview(
+        s.broker,
+        peers,
+        timeouts_of,
+        lambda: 0.0,
+        60.0,
+        works.append,
+        works.append,
+        of_day_us or (lambda: s.now_us),
+        lambda: s.now_us,
+    )
 
 
 def test_the_consumers_of_many_connections_are_looked_at_in_steps() -> None:
@@ -136,6 +155,27 @@ def test_what_a_client_may_have_shown_before_what_it_reported_is_redelivered_as_
         (2, 0, True),
         (3, 1, False),
     ]
+
+
+@pytest.mark.parametrize("set_by_us", [-3_600_000_000, 3_600_000_000], ids=["back", "forward"])
+def test_a_clock_that_is_set_makes_no_consumer_late_and_gives_none_more_time(set_by_us: int) -> None:
+    """Nothing was taken back until the clock was where it had been, or all at once."""
+    s, works, seen = Scenario(), Works(), list[Any]()
+    was_set_by_us = 0
+    s.publish("q", b"1")
+    consumer = s.consumer("q", 1)
+    consumer.port = port = Port()
+    s.in_hand(consumer)[0].handle = 7
+    timeouts = Timeouts(acknowledgement_timeout_s=1)
+    review = review_of(s, peers_of([consumer]), works, seen, timeouts, lambda: s.now_us + was_set_by_us)
+    taken_back = []
+    for _ in range(3):
+        review.review(s.now_us + was_set_by_us)
+        list(works.pop())
+        taken_back.append(list(port.taken_back))
+        s.now_us += 600_000
+        was_set_by_us = set_by_us
+    assert taken_back == [[], [], [7]]
 
 
 class LoopWithoutTime:

@@ -50,6 +50,8 @@ class TimeoutReview:
             of its deliveries; 0: none is.
         begin: does work in steps, some at once and more in each turn of the loop.
         spread: the same, and begins in the next turn.
+        now_us: the time of day, by which transactions were declared.
+        passed_us: a clock that nobody sets, by which consumers are late.
     """
 
     def __init__(
@@ -62,6 +64,7 @@ class TimeoutReview:
         begin: Callable[[Iterator[None]], None],
         spread: Callable[[Iterator[None]], None],
         now_us: Callable[[], int],
+        passed_us: Callable[[], int],
     ) -> None:
         self._broker = broker
         self._peers = peers
@@ -72,6 +75,7 @@ class TimeoutReview:
         self._begin = begin
         self._spread = spread
         self._now_us = now_us
+        self._passed_us = passed_us
         self._next_us = 0
         self._is_reviewing = False
         """Whether transactions are being looked at: there may be millions."""
@@ -80,9 +84,10 @@ class TimeoutReview:
 
     def review(self, now_us: int) -> None:
         """Take back what is overdue."""
-        if now_us < self._next_us:
+        passed_us = self._passed_us()
+        if passed_us < self._next_us:
             return
-        self._next_us = now_us + REVIEW_EVERY_US
+        self._next_us = passed_us + REVIEW_EVERY_US
         if not self._is_walking:
             self._is_walking = True
             self._begin(self.consumers_in_steps())
@@ -99,7 +104,7 @@ class TimeoutReview:
                 for receiver in list(peer.receivers):
                     if isinstance(receiver, Consumer) and receiver.held:
                         watched[receiver] = seen = self._watched.get(receiver) or _Watched()
-                        yield from self._review_consumer(peer, receiver, seen, timeouts, self._now_us())
+                        yield from self._review_consumer(peer, receiver, seen, timeouts, self._passed_us())
                         yield
                 if peer.slow_consumers or self.slow_consumer_s:
                     slow = [receiver in watched and watched[receiver].is_slow for receiver in peer.receivers]

@@ -308,6 +308,7 @@ class Service:
             spreading.begin,
             spreading.add,
             clock.now_us,
+            lambda: clock.monotonic_ms() * 1000,
         )
         mark = MemoryMark[Peer](memory_mark(config.limits), config.limits.memory_relief_s, log.warning)
         self.memory = MemoryWatch(self, self.accounts, mark, clock, self.expel)
