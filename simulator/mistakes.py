@@ -183,6 +183,6 @@ def takers_but_one(topic: Topic, outgoing: Publication) -> list[Queue]:
     return _takers(topic, outgoing)[1:]
 
 
-def nothing_due(self: Schedule, now_us: int, limit: int) -> list[tuple[Message, Scheduled]]:
+def nothing_due(self: Schedule, now_us: int, limit: int, limit_bytes: int) -> list[tuple[Message, Scheduled]]:
     """What was put off never comes."""
     return []

@@ -35,7 +35,7 @@ def test_who_is_far_behind_reads_no_more_than_it_can_hold(silent: bool, monkeypa
     most = 0
     while len(taken) <= RECORDS:
         taken += following.take(60.0, 5 * RECORD_BYTES)
-        most = max(most, len(following._ready))  # type: ignore[attr-defined]
+        most = max(most, len(following._ready))
     assert most <= 2 * 20
     assert [record.position.sequence for record in taken] == list(range(1, RECORDS + 2))
     assert taken[-1].position == following.end != Position(0, b"")
