@@ -295,6 +295,8 @@ class LogServer:
         """A follower has all entries up to one, or lacks some before those it was sent."""
         if not self.leads or term != self.term or other.process is not process:
             return
+        if not (other.voter or process.alive):
+            return  # It had them before it was wiped.
         self._heard_of[other.name] = max(self._heard_of[other.name], sent_us)
         if taken:
             self._match[other.name] = max(self._match.get(other.name, 0), upto)
