@@ -11,6 +11,9 @@ from legato.core.address_prefixes import QUEUE_PREFIX, TOPIC_PREFIX
 from legato.errors import JMSError
 from legato.quoting import quoted
 
+ADDRESSES_MAX = 1000
+"""Of one request."""
+
 
 def where_to_ask(url: str, address: str) -> str:
     """A sentence that says which group to ask about an address, if it is another one; else nothing."""
@@ -62,7 +65,3 @@ def refuse_left_behind(ask: Callable[..., Any], address: str) -> None:
             f"{what_is_left(address, here, group)} Nobody can read it here as long as the map says so: pin it back to "
             f"{here!r} for that."
         )
-
-
-ADDRESSES_MAX = 1000
-"""Of one request."""

@@ -42,6 +42,10 @@ EPOCH = "legato:epoch"
 GROUP = "legato:group"
 """Property of the broker's open (string): the group of brokers that it belongs to; not there if there are no groups."""
 
+LINK_REDIRECT = "amqp:link:redirect"
+"""Condition of a Detach; its info says where the address is (AMQP 2.8.17). To clients it is also the code of the error
+that a transaction cannot span two groups of brokers."""
+
 BROKERS = "legato:brokers"
 """In the info of a coordinator's rejection with `amqp:transaction:unknown-id` (string): the brokers of the group that
 `hostname` names, whose transaction it is: `host:port`, with commas between."""

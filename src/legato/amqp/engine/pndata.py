@@ -301,10 +301,7 @@ def write_map(data: Any, items: Mapping[str, Any]) -> None:
     """
     lib.pn_data_clear(data)
     if items:
-        put(
-            data,
-            {Symbol(key) if str(key).isascii() else key: value for key, value in items.items()},
-        )
+        put(data, {Symbol(key) if str(key).isascii() else key: value for key, value in items.items()})
 
 
 def write_symbols(data: Any, names: Sequence[str]) -> None:

@@ -98,9 +98,6 @@ class ConnectionGroups:
                 if first is attempt:
                     # Another call may have made it since.
                     return self._open(name) or (yield from self._connect(name, hosts, attempt, dropped))
-            except BaseException:
-                self._over(name, attempt)
-                raise
             finally:
                 self._over(name, attempt)
             yield Wait(

@@ -10,8 +10,6 @@ from legato.amqp.engine.outcomes import Rejected
 from legato.client.failover.discovery import FAILOVER_SERVER_LIST
 from legato.errors import InvalidDestinationError
 
-LINK_REDIRECT = "amqp:link:redirect"
-"""Condition of a Detach; its info says where the address is (AMQP 2.8.17)."""
 _PORT_DIGITS = 5
 
 
@@ -27,7 +25,7 @@ class RedirectedLinkError(InvalidDestinationError):
 
 def redirection(event: Detached, what: str) -> RedirectedLinkError | None:
     """The error of a link that was refused because its address is elsewhere; None if that is not why."""
-    if event.condition != LINK_REDIRECT:
+    if event.condition != names.LINK_REDIRECT:
         return None
     error = RedirectedLinkError(f"{what}: {event.description}", code=event.condition)
     error.info = event.info

@@ -8,7 +8,15 @@ from collections import OrderedDict
 import msgspec
 
 from legato.amqp.codec.types import Int
-from legato.amqp.names import FLOW_BUNDLE, FLOW_CALL, FLOW_CALL_NUMBER, FLOW_ID, FLOW_STAGE, FLOW_TRACE_ID
+from legato.amqp.names import (
+    FLOW_BUNDLE,
+    FLOW_CALL,
+    FLOW_CALL_NUMBER,
+    FLOW_ID,
+    FLOW_STAGE,
+    FLOW_TRACE_ID,
+    LINK_REDIRECT,
+)
 from legato.client import (
     BytesMessage,
     DeliveryMode,
@@ -220,10 +228,6 @@ def as_message(outgoing: Outgoing) -> TextMessage | BytesMessage:
     return message
 
 
-_ELSEWHERE = "amqp:link:redirect"
-"""Code of the error that another group of brokers has an address."""
-
-
 class Sender:
     """Sends envelopes in a session, to whatever stage they are for.
 
@@ -262,7 +266,7 @@ class Sender:
                 raise
             logger.info("Flow %s: nobody waits for its reply any more.", quoted(outgoing.envelope.trace_id))
         except JMSError as error:
-            if self._apart is None or outgoing.reach is not Reach.ADDRESS or error.code != _ELSEWHERE:
+            if self._apart is None or outgoing.reach is not Reach.ADDRESS or error.code != LINK_REDIRECT:
                 raise
             self._apart.append(outgoing)
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Protocol
 
+from legato.amqp.names import LINK_REDIRECT
 from legato.client import Session
 from legato.errors import (
     FlowBackendError,
@@ -36,8 +37,6 @@ class Send(Protocol):
     def __call__(self, outgoing: Sequence[Outgoing], *, once: bool = False) -> None: ...
 
 
-ELSEWHERE = "amqp:link:redirect"
-"""Code of the error that a transaction cannot span two groups of brokers."""
 ATTEMPTS_MAX = 3
 """Of a commit that a failover rolled back: nothing was committed, so the same may be sent again."""
 
@@ -93,7 +92,7 @@ class Initiator:
                 if next(attempts) == ATTEMPTS_MAX:
                     raise first.failure(error) from error
             except JMSError as error:
-                if is_new or error.code != ELSEWHERE:
+                if is_new or error.code != LINK_REDIRECT:
                     raise first.failure(error) from error
                 # Nothing was sent: the session had sent to another group of brokers before. A new one may send to any.
                 is_new = True

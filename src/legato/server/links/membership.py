@@ -15,14 +15,12 @@ from legato.server.config.discovery import FAILOVER_SERVER_LIST, server_list
 from legato.server.config.group_maps import check_member
 from legato.server.links.refused import Refused
 
-LINK_REDIRECT = "amqp:link:redirect"
-
 
 class Elsewhere(Refused):
     """Refusal of an address that another group serves; `info` says where, as AMQP 2.8.17 has it."""
 
     def __init__(self, description: str, info: dict[str, Any]) -> None:
-        super().__init__(LINK_REDIRECT, description)
+        super().__init__(names.LINK_REDIRECT, description)
         self.info = info
 
 

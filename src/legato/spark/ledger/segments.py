@@ -214,7 +214,7 @@ def why_incomplete(ledger: Path) -> str:
     found = live(spans(ledger))
     missing = gaps(found)
     said: list[str] = []
-    if found and found[0].first == 1 and _is_trimmed(ledger / found[0].file_name):
+    if found and _is_trimmed(ledger / found[0].file_name):
         said.append(
             f"The ledger in {ledger} was trimmed through commit {found[0].last}: of what was before, only what waited "
             "then is counted."

@@ -77,8 +77,7 @@ def missing_commits(tables: Path) -> list[SegmentSpan]:
 
     Of tables that a former version began, what lies before the first portion on record is not known.
     """
-    files = list((tables / "coverage").glob("batch=*.json"))
-    spans = sorted(SegmentSpan(*span) for file in files for span in json.loads(file.read_text()))
+    spans = _noted(tables, "batch")
     if not spans:
         return []
     is_whole = (tables / "coverage" / "batch=0.json").exists()
@@ -87,16 +86,22 @@ def missing_commits(tables: Path) -> list[SegmentSpan]:
 
 def trimmed_commits(tables: Path) -> list[SegmentSpan]:
     """The positions of the log that were trimmed from the ledger before a portion was made of them."""
-    files = (tables / "coverage").glob("trimmed=*.json")
+    return _noted(tables, "trimmed")
+
+
+def _noted(tables: Path, kind: str) -> list[SegmentSpan]:
+    """The positions in all records of a kind."""
+    files = (tables / "coverage").glob(f"{kind}=*.json")
     return sorted(SegmentSpan(*span) for file in files for span in json.loads(file.read_text()))
 
 
 def trimmings_of(tables: Path) -> list[str]:
     """What to say of tables for which a part of the log was trimmed too early."""
+    first = min((span.first for span in _noted(tables, "batch")), default=1)
     return [
         f"The tables begin after commit {span.last}, through which the ledger was trimmed: of what was before, they "
         "have what waited then."
-        if span.first == 1
+        if span.first == first
         else f"Commits {span.first}-{span.last} were trimmed from the ledger before the tables took them over: what "
         "happened in them is not counted, and messages that they consumed are open for ever. Make new tables in "
         "another directory, and run legato ledger run before legato ledger trim."

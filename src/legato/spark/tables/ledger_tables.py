@@ -225,9 +225,10 @@ class LedgerTables:
         found = {span: file for file in files if file.exists() and (span := span_of(file.name)) is not None}
         paths: list[str] = []
         trimmed: list[SegmentSpan] = []
+        begin = min((span.first for span in (*taken, *found)), default=1)
         for span in live(found):
             left = without(span, taken)
-            if left and span.first == 1:
+            if left and span.first == begin:  # Only a ledger's first segment is one that a trimming left.
                 self._refuse_unreadable([_spark_path(found[span])])
                 trimmed = left if trimmed_by(found[span]) is not None else []
             if left == [span]:
